@@ -11,7 +11,7 @@ from pathlib import Path
 
 from streamlit.web import cli
 
-VIEWS = ("budgets", "events", "latency", "receipt", "spend.overview")
+VIEWS = ("budgets_and_forecast", "events", "latency", "receipt", "spend.overview")
 
 
 def import_views() -> None:

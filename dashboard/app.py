@@ -18,11 +18,8 @@ from dashboard.shell.leading import follow
 from dashboard.shell.search import show_search
 from dashboard.source import NotConfigured, hours_not_summed, is_demo_ledger
 from dashboard.views import (
-    budgets,
-    costs,
-    engines,
+    budgets_and_forecast,
     events,
-    forecast,
     latency,
     my_team,
     quality,
@@ -39,13 +36,12 @@ LOGO, ICON = (
 )  # nothing is fetched from outside
 # The menu: its sections and their pages, in the order in which they are shown.
 MENU = {
-    "Spend": (overview, teams, models, costs, budgets, forecast),
-    "Self-hosted": (selfhost, engines),
-    "Operations": (events, receipt, latency, quality, refusals, residency),
+    "Spend": (overview, teams, models, budgets_and_forecast),
+    "Operations": (selfhost, events, receipt, latency, quality, refusals, residency),
     "Books": (close, prices, audit),
 }
 # Pages that show facts of the whole organisation: a team lead does not get them.
-OF_ORGANISATION = (selfhost, engines, residency, close, audit)
+OF_ORGANISATION = (selfhost, residency, close, audit)
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ def csv_button(
     *,
     name: str,
     label: str = "CSV",
-    width: Literal["stretch", "content"] = "stretch",
+    width: Literal["stretch", "content"] = "content",
     help: str | None = None,
 ) -> None:
     """Show a button at a place of the page that saves a report as `tollgate-NAME-DATASET.csv`.

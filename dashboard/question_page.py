@@ -1,11 +1,10 @@
-"""Draws a page from one report: its headlines, split, table, download and notes.
-
-A page of several questions asks only the chosen one: some of them read single events.
+"""Draws one report with its headlines, table and download: as a page of its own, or as a panel of
+another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import streamlit as st
@@ -31,7 +30,6 @@ BY = {
     "Project": Dimension.PROJECT,
     "Day": Dimension.DAY,
 }
-WITHOUT_TIME = {name: by for name, by in BY.items() if by is not Dimension.DAY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,18 +49,21 @@ class ShownReport:
     fixed: Sequence[str] = ()
 
 
-def show_page(title: str, choose_report: Callable[[], ShownReport]) -> None:
-    """Show a page about a time: its title, the bar, and the report that the reader chooses."""
+def show_page(title: str, shown: ShownReport) -> None:
+    """Show a page about a time: its title, the bar, and its report."""
     st.title(title)
     if newest_event(dataset()) is None:
         empty_states.show_no_data(dataset())
         return
-    shown = choose_report()
     splits = [by for by in shown.splits.values() if by.value not in st.query_params]
     converts = not REPORTS[shown.report].usd_alone
     choices = show_bar(Applies(currency=converts, splits=_first(splits, shown)))
     with refusals_shown(choices):
-        _show_report(shown, choices)
+        report = show_panel(shown, choices)
+        if report is None:
+            empty_states.show_nothing_matches(choices.label, is_filtered=bool(choices.where))
+        else:
+            show_notes(report)
 
 
 def _first(splits: Sequence[Dimension], shown: ShownReport) -> Sequence[Dimension]:
@@ -73,26 +74,34 @@ def _first(splits: Sequence[Dimension], shown: ShownReport) -> Sequence[Dimensio
     return [*([own] if own in splits else []), *(one for one in splits if one is not own)]
 
 
-def _show_report(shown: ShownReport, choices: Choices) -> None:
-    """Show a report's headlines, table, download and notes."""
-    by = None
-    if shown.split is not None:
-        own = shown.splits[shown.split].value
-        left = [one.value for one in shown.splits.values() if one.value not in choices.where]
-        by = choices.by or (own if own in left else left[0])
+def show_panel(shown: ShownReport, choices: Choices) -> Report | None:
+    """Show a report's headlines, table and download, and return it; None, and nothing, if it has no
+    rows.
+    """
+    by = _split(shown, choices)
     with st.spinner("Reading …", show_time=True):
         report = answer(shown.report, choices.question(by=None if by is None else (by,)))
     if not report.rows:
-        empty_states.show_nothing_matches(choices.label, is_filtered=bool(choices.where))
-        return
+        return None
     _show_headlines(report, [choices.money(name) for name in shown.headlines])
     st.caption(shown.about)
     names = () if by is None else (by,)
     show_report(report, (*names, *shown.fixed, *(choices.money(name) for name in shown.columns)))
-    with st.container(horizontal=True, key="below"):
-        csv_button(st, report, name=f"{shown.report}-{choices.file_label}", width="content")
-        requests_button(st, choices)
-    show_notes(report)
+    with st.container(horizontal=True):
+        csv_button(st, report, name=f"{shown.report}-{choices.file_label}")
+        requests_button(st, choices, key=f"requests_{shown.report}")
+    return report
+
+
+def _split(shown: ShownReport, choices: Choices) -> str | None:
+    """Return the split of a report: the reader's if it has that one, else its own if the filters
+    leave more than one part of it.
+    """
+    if shown.split is None:
+        return None
+    left = [one.value for one in shown.splits.values() if one.value not in choices.where]
+    own = shown.splits[shown.split].value
+    return choices.by if choices.by in left else own if own in left else left[0]
 
 
 def _show_headlines(report: Report, names: Sequence[str]) -> None:

@@ -4,7 +4,7 @@ the page's address, and names the choices that a page cannot apply.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -56,14 +56,24 @@ class Applies:
 
 
 EVERYTHING = Applies(compare=True, currency=True)
-NOTHING = Applies(filters=(), days=False, month=False)
 
 
-def show_bar(applies: Applies, *, crumbs: Collection[Dimension] = ()) -> Choices:
+def spent_values(chosen: Choices, one: Dimension) -> list[str]:
+    """Return the values of a dimension with spending in the shown time, the dearest first."""
+    asked = chosen.unfiltered.question(by=(one.value,), has_currency=False)
+    return [as_option(row[0]) for row in answer("spend", asked).rows]
+
+
+def show_bar(
+    applies: Applies,
+    *,
+    crumbs: Collection[Dimension] = (),
+    values: Callable[[Choices, Dimension], Sequence[str]] = spent_values,
+) -> Choices:
     """Show the bar of a page and return the choices that the page applies.
 
     The others stay in the address and are named as not applied. `crumbs` are filters that the page
-    shows itself.
+    shows itself; `values` returns those that a filter offers.
     """
     chosen = read_choices()
     with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="bar"):
@@ -76,7 +86,7 @@ def show_bar(applies: Applies, *, crumbs: Collection[Dimension] = ()) -> Choices
         if applies.splits:
             _show_split(chosen, applies.splits)
         if applies.filters:
-            _show_filters(chosen, applies.filters)
+            _show_filters(chosen, applies.filters, values)
     applied = _applied(chosen, applies)
     _show_chips(chosen, {one.value for one in crumbs})
     _show_not_applied(chosen, applied, applies)
@@ -178,7 +188,11 @@ def _picked(key: str, name: str, default: str) -> None:
     choose(**{name: None if picked == default else picked})
 
 
-def _show_filters(chosen: Choices, filters: Collection[Dimension]) -> None:
+def _show_filters(
+    chosen: Choices,
+    filters: Collection[Dimension],
+    values: Callable[[Choices, Dimension], Sequence[str]],
+) -> None:
     """Show the pickers of the filters; their options are only asked for while they are open."""
     box = st.popover("Filters", icon=":material/filter_alt:", on_change="rerun", key="bar_filters")
     if not box.open:
@@ -195,7 +209,9 @@ def _show_filters(chosen: Choices, filters: Collection[Dimension]) -> None:
         for one in offered:
             name, key = one.value, f"bar_{one.value}"
             value = chosen.where.get(name)
-            options = list(dict.fromkeys([*([value] if value else []), *_values(chosen, one)]))
+            # End users are not listed: there may be as many as requests.
+            found = [] if one is Dimension.END_USER else values(chosen, one)[:MOST_OPTIONS]
+            options = list(dict.fromkeys([*([value] if value else []), *found]))
             st.session_state[key] = value
             st.selectbox(
                 label_of(name),
@@ -211,17 +227,6 @@ def _show_filters(chosen: Choices, filters: Collection[Dimension]) -> None:
 def _filter_picked(key: str, name: str) -> None:
     """Put the value of a filter into the address, or take it out."""
     choose(**{name: st.session_state[key] or None})
-
-
-def _values(chosen: Choices, one: Dimension) -> list[str]:
-    """Return the values of a dimension in the shown time, the dearest first.
-
-    End users are not listed: there may be as many as requests.
-    """
-    if one is Dimension.END_USER:
-        return []
-    asked = chosen.unfiltered.question(by=(one.value,), has_currency=False)
-    return [as_option(row[0]) for row in answer("spend", asked).rows[:MOST_OPTIONS]]
 
 
 def _show_chips(chosen: Choices, crumbs: Collection[str]) -> None:

@@ -7,7 +7,7 @@ choices for a page that the menu opens, whose address is empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 
@@ -216,9 +216,14 @@ def choose(**values: str | None) -> None:
             st.query_params[name] = value
 
 
+def is_named(names: Collection[str]) -> bool:
+    """Return True if the address has any of these names."""
+    return bool({*names} & {*st.query_params})
+
+
 def restore_choices() -> None:
     """Fill an address without any choice, which the menu makes, with those of the page before."""
-    if not {*NAMES} & {*st.query_params}:
+    if not is_named(NAMES):
         for name, value in st.session_state.get(_KEPT, {}).items():
             st.query_params[name] = value
 

@@ -19,14 +19,7 @@ from dashboard.shell.choices import CURRENCY, Choices, address_of, choose
 from gateway.reports import DatabaseUnavailable, OperatorError
 
 _WANTED = "wanted_page"
-OVERVIEW, TEAMS, MODELS, REQUESTS, BUDGETS, FORECAST = (
-    "",
-    "teams",
-    "models",
-    "events",
-    "budgets",
-    "forecast",
-)
+OVERVIEW, TEAMS, MODELS, REQUESTS, BUDGETS = "", "teams", "models", "events", "budgets"
 
 
 def lead_to(url_path: str, query: Mapping[str, str]) -> None:

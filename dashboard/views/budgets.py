@@ -1,5 +1,5 @@
-"""Draws the budgets page: headline counts, a bar of each budget's used and forecast share, and a
-table with its outlook; it changes no budget.
+"""Draws the budgets of the running periods: headline counts, a bar of each budget's used and
+forecast share, and a table with its outlook; it changes no budget.
 """
 
 from __future__ import annotations
@@ -42,14 +42,8 @@ MONEY = FIRST_MONEY | MORE_MONEY
 Row = Mapping[str, Cell]
 
 
-def page() -> st.Page:
-    """Return the budgets page for the menu."""
-    return st.Page(show, title="Budgets", icon=":material/savings:", url_path="budgets")
-
-
-def show() -> None:
-    """Show the budgets page: headlines, bars and a table."""
-    st.title("Budgets")
+def show_budgets() -> None:
+    """Show the budgets: headlines, bars and a table."""
     choices = show_bar(RUNNING)
     with refusals_shown(choices):
         report = answer("budgets", choices.question())
@@ -63,7 +57,7 @@ def show() -> None:
         _show_headlines(rows)
         _show_bars(rows)
         _show_table(rows)
-        csv_button(st, report, name="budgets", width="content")
+        csv_button(st, report, name="budgets")
         show_notes(report)
 
 

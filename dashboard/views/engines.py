@@ -1,4 +1,4 @@
-"""Draws the engines page: a table of the self-hosted engines with their live signals."""
+"""Draws the table of the self-hosted engines with their live signals."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import streamlit as st
 from dashboard.downloads import csv_button
 from dashboard.filters import dataset
 from dashboard.notes import show_notes
-from dashboard.shell.bar import NOTHING, show_bar
 from dashboard.source import answer
 from dashboard.tables import show_report
 from gateway.reports import Dataset, ask
@@ -28,18 +27,6 @@ COLUMNS = (
 )
 
 
-def page() -> st.Page:
-    """Return the engines page for the menu."""
-    return st.Page(show, title="Engines", icon=":material/memory:", url_path="engines")
-
-
-def show() -> None:
-    """Show each engine's newest sample, or a hint if there is none."""
-    st.title("Engines")
-    show_bar(NOTHING)
-    show_samples()
-
-
 def show_samples() -> None:
     """Show the newest samples as a table with its file, or a hint if there is none."""
     report = answer("engines", ask(month="all", demo=dataset() is Dataset.DEMO))
@@ -47,5 +34,5 @@ def show_samples() -> None:
         st.info("No engine of your own was sampled yet: a running gateway looks every minute.")
         return
     show_report(report, COLUMNS)
-    csv_button(st, report, name="engines", width="content")
+    csv_button(st, report, name="engines")
     show_notes(report)

@@ -70,34 +70,39 @@ def _show_figures(choices: Choices) -> None:
         return
     pages = -(-attempts // PAGE_ROWS)
     total = report.total
-    line, save, save_all, pager = st.columns([4, 1.3, 1.5, 1.4], vertical_alignment="bottom")
-    line.markdown(
+    st.markdown(
         f"**{inert(count(attempts))} attempts · {inert(money(total['cost_usd']))}**  \nPick a "
         "row to see its receipt."
-    )
-    csv_button(
-        save,
-        report,
-        name=f"events-{choices.file_label}-page-{number}",
-        label="This page",
-        help=f"The {len(report.rows)} events of this page, as CSV.",
-    )
-    csv_button(
-        save_all,
-        whole_csv("events", choices.question()),
-        name=f"events-{choices.file_label}",
-        label=f"All {count(attempts)}",
-        help="Every event that matches, as CSV. On the command line: tollgate report events "
-        "--format csv",
-    )
-    st.session_state["page_number"] = number
-    pager.number_input(
-        f"Page {count(number)} of {count(pages)}", 1, pages, key="page_number", disabled=pages == 1
     )
     shown = f"{dataset()}_{choices.file_label}_{sorted(choices.where.items())}_{number}"
     picked = show_report(report, COLUMNS, key=f"events_{shown}")
     if picked is not None:
         receipt.open_receipt(UUID(str(report.records()[picked]["request_id"])))
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        st.session_state["page_number"] = number
+        st.number_input(
+            f"Page {count(number)} of {count(pages)}",
+            1,
+            pages,
+            key="page_number",
+            disabled=pages == 1,
+            width=150,
+        )
+        csv_button(
+            st,
+            report,
+            name=f"events-{choices.file_label}-page-{number}",
+            label="This page",
+            help=f"The {len(report.rows)} events of this page, as CSV.",
+        )
+        csv_button(
+            st,
+            whole_csv("events", choices.question()),
+            name=f"events-{choices.file_label}",
+            label=f"All {count(attempts)}",
+            help="Every event that matches, as CSV. On the command line: tollgate report events "
+            "--format csv",
+        )
     show_notes(report)
 
 

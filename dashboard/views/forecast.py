@@ -1,10 +1,11 @@
-"""Draws the forecast page: the running month's spending at its end with its interval, the months
+"""Draws the forecast: the running month's spending at its end with its interval, the months
 ahead, and days that stand out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import date
 
 import streamlit as st
 
@@ -16,6 +17,7 @@ from dashboard.notes import show_notes
 from dashboard.shell.bar import Applies, label_of, show_bar
 from dashboard.shell.choices import FILTERS, Choices
 from dashboard.shell.leading import refusals_shown
+from dashboard.shell.period import today
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
 from gateway.reports import Cell, Dimension
@@ -38,14 +40,8 @@ FIGURES = ("spent_usd", "forecast_usd", "low_usd", "high_usd", "previous_usd")
 SPIKE = ("spent_usd", "usual_usd", "change_usd", "model", "key", "driver_usd")
 
 
-def page() -> st.Page:
-    """Return the forecast page for the menu."""
-    return st.Page(show, title="Forecast", icon=":material/trending_up:", url_path="forecast")
-
-
-def show() -> None:
-    """Show the forecast page: headlines, a table, the months ahead, and spikes."""
-    st.title("Forecast")
+def show_forecast() -> None:
+    """Show the forecast: headlines, a table, the months ahead, and spikes."""
     if newest_event(dataset()) is None:
         empty_states.show_no_data(dataset())
         return
@@ -60,10 +56,9 @@ def _show_figures(choices: Choices) -> None:
     with st.spinner("Forecasting …", show_time=True):
         report = answer("forecast", choices.question(by=(by,)))
     _show_headlines(report.total)
-    with st.container(horizontal=True, vertical_alignment="bottom", key="table_head"):
-        st.subheader(f"{report.title}, by {label_of(by).lower()}", width="stretch")
-        csv_button(st, report, name=f"forecast-by-{by}", width="content")
+    st.subheader(f"{today():%B %Y}, by {label_of(by).lower()}")
     show_report(report, (by, *FIGURES))
+    csv_button(st, report, name=f"forecast-by-{by}")
     show_notes(report)
     _show_months_ahead(choices)
     _show_spikes(choices, by)
@@ -72,11 +67,12 @@ def _show_figures(choices: Choices) -> None:
 def _show_headlines(total: Mapping[str, Cell]) -> None:
     """Show the month's spending so far, its forecast, and the interval that it lies in."""
     cards = st.columns(3)
-    cards[0].metric("Spent so far, USD", _amount(total["spent_usd"]), border=True)
+    cards[0].metric("Spent so far, USD", _amount(total["spent_usd"]), border=True, height="stretch")
     cards[1].metric(
         "At the month's end, USD",
         _amount(total["forecast_usd"]),
         border=True,
+        height="stretch",
         delta=f"{_amount(total['previous_usd'])} in the month before",
         delta_color="off",
         delta_arrow="off",
@@ -87,6 +83,7 @@ def _show_headlines(total: Mapping[str, Cell]) -> None:
         "In four of five cases, USD",
         between if is_known else "not tested yet",
         border=True,
+        height="stretch",
         help="Made of the misses of earlier forecasts; the notes say how many it held.",
     )
 
@@ -96,10 +93,10 @@ def _show_months_ahead(choices: Choices) -> None:
     report = answer("outlook", choices.question())
     st.subheader("The months ahead")
     if not report.rows:
-        st.caption(report.notes[0])
+        show_notes(report)
         return
     charts.ranges(
-        report.records(),
+        [{**row, "month": _short(row["month"])} for row in report.records()],
         place="month",
         size="forecast_usd",
         ends=("low_usd", "high_usd"),
@@ -108,8 +105,13 @@ def _show_months_ahead(choices: Choices) -> None:
         size_format=charts.MONEY_AXIS,
         alt_text="Expected spending of each coming month, with its range",
     )
-    csv_button(st, report, name="outlook", width="content")
-    st.caption(report.notes[0])
+    csv_button(st, report, name="outlook")
+    show_notes(report)
+
+
+def _short(month: Cell) -> str:
+    """Return a month `2026-12` for an axis, `Dec 2026`."""
+    return f"{date.fromisoformat(f'{month}-01'):%b %Y}"
 
 
 def _show_spikes(choices: Choices, by: str) -> None:
@@ -120,7 +122,7 @@ def _show_spikes(choices: Choices, by: str) -> None:
         st.caption("None in the last four weeks.")
         return
     show_report(report, ("day", by, *SPIKE))
-    csv_button(st, report, name=f"spikes-by-{by}", width="content")
+    csv_button(st, report, name=f"spikes-by-{by}")
     st.caption(
         f"Days of a {label_of(by).lower()} that differ from the usual weekday. A key that runs "
         "away: tollgate key pause KEY"

@@ -36,4 +36,4 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the shares of sure, estimated and unknown usage."""
-    show_page("Meter quality", lambda: QUALITY)
+    show_page("Meter quality", QUALITY)

@@ -85,7 +85,8 @@ def _show_figures(choices: Choices) -> None:
     """Show headlines, the waterfall of the bill, the comparison, and the hours."""
     asked = choices.question()
     hours, lines = answer("gpu", asked), answer("gpu-bill", asked)
-    if hours.total["bill_usd"] is None and not hours.rows:
+    has_bill = hours.total["bill_usd"] is not None
+    if not has_bill:
         empty_states.show_no_gpu_bill(dataset())
     else:
         _show_headlines(hours.total)
@@ -93,10 +94,10 @@ def _show_figures(choices: Choices) -> None:
         show_notes(lines)
         _show_idle(choices, idle=hours.total["idle_usd"])
     _show_comparison(choices)
-    if hours.rows:
+    if has_bill:
         st.subheader("Hours and bills by day")
         show_report(hours, HOURS)
-        csv_button(st, hours, name=f"gpu-hours-{choices.file_label}", width="content")
+        csv_button(st, hours, name=f"gpu-hours-{choices.file_label}")
         st.caption(
             "The bill is the imported one, else uptime × rate. Import an invoice: "
             "`tollgate engine bill import FILE`."
@@ -165,7 +166,7 @@ def _show_waterfall(lines: Report, choices: Choices) -> None:
     )
     with st.expander("The lines as a table"):
         show_report(lines, ("deployment", "line", "team", "amount_usd", "share"))
-        csv_button(st, lines, name=f"gpu-bill-{choices.file_label}", width="content")
+        csv_button(st, lines, name=f"gpu-bill-{choices.file_label}")
 
 
 def _show_idle(choices: Choices, *, idle: Cell) -> None:
@@ -261,7 +262,7 @@ def _show_comparison(choices: Choices) -> None:
     if found.rows:
         _show_verdicts(found.records())
         show_report(found, COMPARED)
-        csv_button(st, found, name=f"selfhost-vs-api-{choices.file_label}", width="content")
+        csv_button(st, found, name=f"selfhost-vs-api-{choices.file_label}")
     else:
         st.info("No traffic of a route and no own deployment to compare in this month.")
     show_notes(found)

@@ -1,5 +1,5 @@
-"""The page Budgets: the remaining amounts, in words as well as in colours, and the first step
-without any budget.
+"""The budgets on the page *Budgets and forecast*: the remaining amounts, in words as well as in
+colours, and the first step without any budget.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ USD = 10**9
 
 
 def budgets_page() -> None:
-    from dashboard.views import budgets
+    from dashboard.views import budgets_and_forecast
 
-    budgets.show()
+    budgets_and_forecast.show()
 
 
 def test_budgets_stand_by_the_share_that_is_used(

@@ -1,4 +1,4 @@
-"""The pages *Costs and savings* and *Meter quality*: the figures of their reports and no others."""
+"""Panels and pages of one report: unit costs, the cost of tokens, routing, and *Meter quality*."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from tests.dashboard.conftest import Open
-from tests.dashboard.test_pages import page
+from tests.dashboard.test_pages import models_page, page, teams_page
 from tests.storage.factories import event
 
 UNKNOWN: dict[str, Any] = {
@@ -22,42 +20,34 @@ UNKNOWN: dict[str, Any] = {
 }
 
 
-def costs_page() -> None:
-    from dashboard.views import costs
-
-    costs.show()
-
-
 def quality_page() -> None:
     from dashboard.views import quality
 
     quality.show()
 
 
-def test_each_question_shows_its_report(look: Open, write: Callable[..., None]) -> None:
-    """One switch, four reports; only the chosen one is asked."""
+def test_a_panel_shows_its_report(look: Open, write: Callable[..., None]) -> None:
+    """The address names the panel; its table has the split of the page."""
     write(event(1), event(2, team="research", tags={"task": "t-1"}))
-    app = page(look, costs_page)
+    app = page(look, teams_page, look="Unit costs")
     assert not app.exception
-    assert [one.value for one in app.metric][:2] == ["\\$0.0006000", "\\$0.0006000"]
-    (table,) = app.dataframe
-    assert table.value["Team"].tolist() == ["payments", "research"]
-    assert table.value["USD / request"].tolist() == [Decimal("0.0006")] * 2
-    assert table.value["USD / task"].tolist() == ["–", "$0.0006000"]
-    for question, heading, cells in (
-        ("Tokens by kind", "Kind", ["output", "input"]),
-        ("Savings by routing", "Compared", [0]),
-        ("Top movers", "Change, USD", [Decimal("0.0006")] * 2),
+    assert [one.value for one in app.metric][3:5] == ["\\$0.0006000", "\\$0.0006000"]
+    table = app.dataframe[0].value
+    assert table["Team"].tolist() == ["payments", "research"]
+    assert table["USD / request"].tolist() == [Decimal("0.0006")] * 2
+    assert table["USD / task"].tolist() == ["–", "$0.0006000"]
+    for panel, heading, cells in (
+        ("Cost of tokens", "Kind", ["output", "input"]),
+        ("Routing", "Compared", [0]),
     ):
-        app.button_group(key="costs").set_value(question).run()
+        app = page(look, models_page, look=panel)
         assert not app.exception
-        assert app.dataframe[0].value[heading].tolist() == cells, question
+        assert app.dataframe[0].value[heading].tolist() == cells, panel
 
 
-@pytest.mark.parametrize("script", [costs_page, quality_page])
-def test_without_events_a_page_says_what_to_do(look: Open, script: Callable[[], None]) -> None:
+def test_without_events_a_page_says_what_to_do(look: Open) -> None:
     """An empty page looks broken."""
-    app = page(look, script)
+    app = page(look, quality_page)
     assert not app.exception
     assert not app.dataframe
 

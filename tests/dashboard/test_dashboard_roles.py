@@ -33,14 +33,16 @@ LIMITED = changed(
     "data_class: confidential, routes: [assistant], limits: {requests_per_minute: 61}}",
 )
 PATHS = (
-    "spend",
-    "costs",
+    "",
+    "teams",
+    "models",
     "budgets",
-    "forecast",
     "latency",
     "quality",
     "events",
     "receipt",
+    "refusals",
+    "prices",
     "my-team",
 )
 Enter = Callable[..., AppTest]
@@ -235,7 +237,9 @@ def test_no_address_leads_to_a_foreign_row(enter: Enter, write: Write, database:
             app.query_params[name] = value
         app = _opened(app, path)
         assert not app.exception
-        found = "\n".join([texts(app), *(frame.value.to_csv() for frame in app.dataframe)])
+        lines = texts(app).splitlines()  # a page names the parts of the address that it leaves out
+        own = [line for line in lines if not line.startswith("**Not applied on this page")]
+        found = "\n".join([*own, *(frame.value.to_csv() for frame in app.dataframe)])
         for word in ("search", "m-foreign", "u-foreign"):
             assert word not in found, (path, word)
 

@@ -43,7 +43,7 @@ def latency_page() -> None:
 def engines_page() -> None:
     from dashboard.views import engines
 
-    engines.show()
+    engines.show_samples()
 
 
 def teams_page() -> None:
@@ -70,7 +70,7 @@ def receipt_page() -> None:
     receipt.show()
 
 
-def page(look: Open, script: Callable[[], None], **address: str) -> AppTest:
+def page(look: Open, script: Callable[[], None], /, **address: str) -> AppTest:
     """Run one page alone, on the database that `look` set."""
     look()
     app = AppTest.from_function(script, default_timeout=TIMEOUT_S)

@@ -5,14 +5,17 @@ re-allocations to approve, and the files of the month.
 from __future__ import annotations
 
 from datetime import date
+from functools import partial
 
 import streamlit as st
 
 from dashboard import empty_states
 from dashboard.display import compact, count, inert, money
-from dashboard.filters import MONTH_KEY, dataset, month_name, question
+from dashboard.filters import dataset
 from dashboard.finance.changes import BooksChange, offer, show_change
 from dashboard.finance.permission import obstacle
+from dashboard.shell.choices import choose, is_named
+from dashboard.shell.period import MONTH, NAMES, Period
 from dashboard.source import answer, month_status
 from dashboard.tables import show_report
 from dashboard.views.books import checklist, exports, reallocations
@@ -24,6 +27,7 @@ STATES = {
     "provisional": ("Provisional", "The month is over and not closed: late usage is still added."),
     "closed": ("Closed", "Its figures do not change any more."),
 }
+_PICKED = "close_month_picked"
 VERSIONS = (
     "version",
     "state",
@@ -50,8 +54,7 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the page: the month's state, the change that runs, its checks, and its files."""
-    head, picker = st.columns([6, 2], vertical_alignment="bottom")
-    head.title("Close and export")
+    st.title("Close and export")
     if dataset() is Dataset.DEMO:
         st.info(
             "Demo data have no books. Switch to real data; to practise a close, write a ledger of "
@@ -60,12 +63,11 @@ def show() -> None:
         )
         st.code("tollgate demo-data --months 3 --as-ledger", language="bash")
         return
-    months = answer("months", question(month="all"))
+    months = answer("months", ask(month="all"))
     if not months.rows:
         empty_states.show_no_data(dataset())
         return
-    with picker:
-        month = _choose_month(months)
+    month = _choose_month(months)
     with st.spinner("Reading the month's checks …", show_time=True):
         status = month_status(month)
     _show_state(months, status)
@@ -83,26 +85,51 @@ def show() -> None:
 
 
 def _choose_month(months: Report) -> date:
-    """Show the month picker, newest first; at first the month that closes next is chosen. The
-    address follows it.
+    """Show the month picker, newest first, and return the month of the address.
+
+    If the address has another time, as other pages do, it stays there, and the month that closes
+    next is shown.
     """
     known = [_day(row["month"]) for row in months.records()]
-    wanted = st.query_params.get(MONTH_KEY)
-    chosen = _next_to_close(months) or known[0]
-    if wanted is not None:
-        try:
-            chosen = ask(month=wanted).month or chosen
-        except BadUsage as wrong:
-            st.warning(inert(wrong.message))
+    following = _next_to_close(months)
+    chosen = _month_of_address() or following or known[0]
+    if not is_named(NAMES):
+        choose(**{MONTH: f"{chosen:%Y-%m}"})
     options = known if chosen in known else [*known, chosen]
-    picked = st.selectbox(
-        "Month (UTC)",
-        options,
-        index=options.index(chosen),
-        format_func=lambda day: month_name(f"{day:%Y-%m}"),
-    )
-    st.query_params[MONTH_KEY] = f"{picked:%Y-%m}"
-    return picked
+    st.session_state[_PICKED] = chosen
+    with st.container(horizontal=True, vertical_alignment="bottom", key="bar"):
+        st.selectbox(
+            "Month (UTC)",
+            options,
+            format_func=_name,
+            key=_PICKED,
+            on_change=_month_picked,
+            width=190,
+        )
+        if following is not None and following != chosen:
+            st.button(
+                f"{_name(following)} closes next",
+                icon=":material/event_upcoming:",
+                on_click=partial(choose, **{MONTH: f"{following:%Y-%m}"}),
+            )
+    return chosen
+
+
+def _month_of_address() -> date | None:
+    """Return the month that the address names, None for another time or without one."""
+    wanted = st.query_params.get(MONTH)
+    if wanted is None or is_named([name for name in NAMES if name != MONTH]):
+        return None
+    try:
+        return ask(month=wanted).month
+    except BadUsage as wrong:
+        st.warning(inert(wrong.message))
+        return None
+
+
+def _month_picked() -> None:
+    """Put the picked month into the address."""
+    choose(**{MONTH: f"{st.session_state[_PICKED]:%Y-%m}"})
 
 
 def _next_to_close(months: Report) -> date | None:
@@ -209,7 +236,7 @@ def _show_closed(month: date) -> None:
 
 def _show_versions(month: date) -> None:
     """Show the closed versions of the month, if there are any."""
-    report = answer("closes", question(month=f"{month:%Y-%m}"))
+    report = answer("closes", ask(month=f"{month:%Y-%m}"))
     if not report.rows:
         return
     st.subheader("Closed versions")
@@ -225,7 +252,7 @@ def _attempts(months: Report, month: date) -> int:
 
 def _name(month: date) -> str:
     """Return a month as people write it, `October 2026`."""
-    return month_name(f"{month:%Y-%m}")
+    return Period(month=f"{month:%Y-%m}").label
 
 
 def _day(cell: object) -> date:

@@ -8,13 +8,13 @@ from importlib.util import find_spec
 
 import streamlit as st
 
-from dashboard.filters import question
 from dashboard.source import export_file
 from gateway.reports import (
     ADJUSTMENTS,
     EVENTS,
     ExportKind,
     FocusVersion,
+    ask,
     focus_export,
 )
 
@@ -72,7 +72,7 @@ def _offer(
         return
     st.download_button(
         f"{suffix.upper()} file",
-        export_file(kind(), question(month=f"{month:%Y-%m}"), file),
+        export_file(kind(), ask(month=f"{month:%Y-%m}"), file),
         file_name=file,
         mime=MIME[suffix],
         icon=":material/download:",

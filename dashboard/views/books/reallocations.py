@@ -48,7 +48,7 @@ def show_reallocations(month: date) -> None:
             _show_proposed(one)
     report = _as_report(month, found)
     show_report(report, SHOWN)
-    csv_button(st, report, name=f"reallocations-{month:%Y-%m}", width="content")
+    csv_button(st, report, name=f"reallocations-{month:%Y-%m}")
 
 
 def _show_proposed(one: Reallocation) -> None:

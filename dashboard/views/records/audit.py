@@ -11,8 +11,10 @@ import streamlit as st
 from dashboard import empty_states
 from dashboard.display import counted, inert
 from dashboard.downloads import csv_button
-from dashboard.filters import choose_month, dataset, month_name, question
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
+from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.choices import Choices
 from dashboard.source import answer, audit_chain
 from dashboard.tables import show_report
 from dashboard.views.records.pickers import pick, rows_with
@@ -29,31 +31,33 @@ def page() -> st.Page:
 
 
 def show() -> None:
-    """Show the page: the state of the chain, and the acts of the month."""
-    title, first, second, third = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
-    title.title("Audit")
+    """Show the page: the state of the chain, and the acts of the time."""
+    st.title("Audit")
     if dataset() is Dataset.DEMO:
         st.info("The audit log is of this database as a whole. Switch to real data at the left.")
         return
-    with first:
-        month = choose_month()
-    report = answer("audit", question(month=month, limit=MOST_ACTS))
-    records = report.records()
-    with second:
-        actions = (row["action"] for row in records)
-        action = pick("Action", actions, name="action", everything="All actions")
-    with third:
-        people = (row["operator"] for row in records)
-        person = pick("Person", people, name="person", everything="Everybody")
+    choices = show_bar(Applies(filters=()))
     _show_chain()
+    report = answer("audit", choices.question(limit=MOST_ACTS))
+    if not report.rows:
+        st.info(f"Nothing was administered in {inert(choices.label)}.")
+        return
+    action, person = _pick_acts(report)
     chosen = rows_with(report, action=action, operator=person)
-    if not chosen.rows:
-        empty_states.show_nothing_matches(
-            month_name(month), is_filtered=action is not None or person is not None
-        )
+    if chosen.rows:
+        _show_acts(chosen, choices)
     else:
-        _show_acts(chosen, month)
+        empty_states.show_nothing_matches(choices.label, is_filtered=True)
     show_notes(report)
+
+
+def _pick_acts(report: Report) -> tuple[str | None, str | None]:
+    """Show the pickers of the action and the person, and return the choices; None for all."""
+    first, second, _ = st.columns(3)
+    with first:
+        action = pick("Action", report, "action", everything="All actions")
+    with second:
+        return action, pick("Person", report, "operator", everything="Everybody")
 
 
 def _show_chain() -> None:
@@ -84,12 +88,11 @@ def _show_chain() -> None:
         st.code(str(chain.head), language=None, wrap_lines=True)
 
 
-def _show_acts(report: Report, month: str) -> None:
+def _show_acts(report: Report, choices: Choices) -> None:
     """Show the acts as a table, and the details of the row that the reader picks."""
-    head, save = st.columns([8, 1.3], vertical_alignment="bottom")
-    head.subheader(counted(len(report.rows), "act"))
-    csv_button(save, report, name=f"audit-{month}")
+    st.subheader(counted(len(report.rows), "act"))
     picked = show_report(report, SHOWN, key="audit_row")
+    csv_button(st, report, name=f"audit-{choices.file_label}")
     if picked is None:
         st.caption("Pick a row to see its details in full.")
         return

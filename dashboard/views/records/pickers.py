@@ -1,25 +1,36 @@
-"""Shows a picker over the values of one column of a report, and keeps its choice in the page's
-address.
-"""
+"""Finds and picks rows of a report by the values of its columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from dashboard.filters import pick_from
+import streamlit as st
+
 from gateway.reports import Report
 
 
-def pick(label: str, values: Iterable[object], *, name: str, everything: str) -> str | None:
-    """Show a picker of the values, sorted; return the choice, None for all.
+def values_of(report: Report, name: str) -> list[str]:
+    """Return the known values of a column, sorted."""
+    return sorted({str(row[name]) for row in report.records() if row[name] is not None})
+
+
+def pick(label: str, report: Report, name: str, *, everything: str) -> str | None:
+    """Show a picker of a column's values, which stands in the address; return the choice, None for
+    all.
 
     A value of the address that is not among them is one more option: it matches nothing.
     """
-    options = [everything, *sorted({str(value) for value in values if value is not None})]
-    picked = pick_from(label, options, name, default=everything)
-    return None if picked == everything else picked
+    options = [everything, *values_of(report, name)]
+    wanted = st.query_params.get(name, everything)
+    if wanted not in options:
+        options.append(wanted)
+    picked = st.selectbox(label, options, index=options.index(wanted))
+    if picked == everything:
+        st.query_params.pop(name, None)
+        return None
+    st.query_params[name] = picked
+    return picked
 
 
 def rows_with(report: Report, **wanted: Any) -> Report:

@@ -10,12 +10,14 @@ import streamlit as st
 
 from dashboard.display import count, inert, moment
 from dashboard.downloads import csv_button
-from dashboard.filters import dataset, question
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
+from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.choices import Choices
 from dashboard.source import answer
 from dashboard.tables import show_report
-from dashboard.views.records.pickers import pick, rows_with
-from gateway.reports import Cell, Dataset, Report
+from dashboard.views.records.pickers import rows_with, values_of
+from gateway.reports import Cell, Dataset, Dimension, Report
 
 STATES = {"Current": "current", "Coming": "coming", "Past": "past"}
 EMPTY = {
@@ -38,6 +40,10 @@ RATES = (
     "calibration",
     "source",
 )
+# A price has a time of its own, and its money is in USD for a million tokens.
+APPLIES = Applies(
+    filters=(Dimension.DEPLOYMENT, Dimension.MODEL, Dimension.PROVIDER), days=False, month=False
+)
 NOT_NOW = "valid_until"  # of the current prices: they have none
 
 
@@ -48,28 +54,24 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the page: headlines, and the prices of the chosen state."""
-    title, first, second = st.columns([5, 2, 2], vertical_alignment="bottom")
-    title.title("Prices")
+    st.title("Prices")
     if dataset() is Dataset.DEMO:
         st.info("The prices of demo data are in no price book. Switch to real data at the left.")
         return
-    report = answer("prices", question(month="all"))
-    records = report.records()
-    with first:
-        names = (row["deployment"] for row in records)
-        deployment = pick("Deployment", names, name="deployment", everything="All deployments")
-    with second:
-        models = (row["model"] for row in records)
-        model = pick("Model", models, name="model", everything="All models")
-    chosen = rows_with(report, deployment=deployment, model=model)
-    _show_headlines(chosen)
+    report = answer("prices", show_bar(APPLIES, values=_priced).question())
+    _show_headlines(report)
     state = STATES[
         st.segmented_control(
             "State", list(STATES), default="Current", required=True, key="prices_state"
         )
     ]
-    _show_prices(rows_with(chosen, state=state), state)
+    _show_prices(rows_with(report, state=state), state)
     show_notes(report)
+
+
+def _priced(choices: Choices, one: Dimension) -> list[str]:
+    """Return the values of a dimension that have a price, also without any spending."""
+    return values_of(answer("prices", choices.unfiltered.question(has_currency=False)), one.value)
 
 
 def _show_headlines(report: Report) -> None:
@@ -103,7 +105,7 @@ def _show_prices(report: Report, state: str) -> None:
     names = [name for name in RATES if not (state == "current" and name == NOT_NOW)]
     has = {name: any(row[name] is not None for row in report.records()) for name in names}
     show_report(report, [name for name in names if has[name]])
-    csv_button(st, report, name=f"prices-{state}", width="content")
+    csv_button(st, report, name=f"prices-{state}")
     for text in _stand_ins(report.records()):
         st.warning(inert(text))
 

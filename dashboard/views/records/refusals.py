@@ -4,30 +4,26 @@ ones, each with its remedy.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import streamlit as st
 
 from dashboard import charts
 from dashboard.display import count, counted, inert, moment
 from dashboard.downloads import csv_button
-from dashboard.filters import choose_month, dataset, month_name, question
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
+from dashboard.shell.bar import Applies, label_of, show_bar
+from dashboard.shell.choices import Choices
 from dashboard.source import answer
 from dashboard.tables import show_report
-from dashboard.views.records.pickers import pick
+from dashboard.views.records.pickers import values_of
 from gateway.reports import Dataset, Dimension, Report
 
-SPLITS: Mapping[str, tuple[Dimension, ...]] = {
-    "Code": (),
-    "Team": (Dimension.TEAM,),
-    "Route": (Dimension.ROUTE,),
-    "Team and route": (Dimension.TEAM, Dimension.ROUTE),
-}
-LATEST = (Dimension.HOUR, Dimension.TEAM, Dimension.ROUTE)
+# Refused requests have a team, a route and a time, and no cost.
+SPLITS = (Dimension.TEAM, Dimension.ROUTE)
+APPLIES = Applies(filters=(*SPLITS, Dimension.DAY), splits=SPLITS)
+LATEST = (Dimension.HOUR, *SPLITS)
 FIGURES = ("code", "rules", "requests", "share", "last_hour", "remedy")
 MOST_LATEST = 50
-Where = Mapping[Dimension, str | None]
 
 
 def page() -> st.Page:
@@ -37,33 +33,29 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the page: headlines, the chart, a table by the chosen split, and the latest ones."""
-    title, first, second, third = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
-    title.title("Refusals")
+    st.title("Refusals")
     if dataset() is Dataset.DEMO:
         st.info("Demo data have no refused requests. Switch to real data at the left.")
         return
-    with first:
-        month = choose_month()
-    known = answer("refusals", question(month=month)).records()
-    with second:
-        team = pick("Team", (row["team"] for row in known), name="team", everything="All teams")
-    with third:
-        routes = (row["route"] for row in known)
-        route = pick("Route", routes, name="route", everything="All routes")
-    where = {Dimension.TEAM: team, Dimension.ROUTE: route}
-    by_code = answer("refusals", question(month=month, by=(), where=where))
+    choices = show_bar(APPLIES, values=_refused)
+    by_code = answer("refusals", choices.question(by=()))
     if not by_code.rows:
-        st.success(
-            f"No request was refused ({month_name(month)}, with these filters).",
-            icon=":material/check_circle:",
-        )
+        these = ", with these filters" if choices.where else ""
+        text = f"No request was refused ({inert(choices.label)}{these})."
+        st.success(text, icon=":material/check_circle:")
         show_notes(by_code)
         return
     _show_headlines(by_code)
-    _show_over_time(month, where)
-    _show_split(month, where)
-    _show_latest(month, where)
+    _show_over_time(choices)
+    _show_split(choices)
+    _show_latest(choices)
     show_notes(by_code)
+
+
+def _refused(choices: Choices, one: Dimension) -> list[str]:
+    """Return the values of a dimension with refused requests, also without any spending."""
+    asked = choices.unfiltered.question(by=(one.value,), has_currency=False)
+    return values_of(answer("refusals", asked), one.value)
 
 
 def _show_headlines(by_code: Report) -> None:
@@ -84,9 +76,9 @@ def _show_headlines(by_code: Report) -> None:
     cards[2].metric("Last refused in the hour from", f"{moment(newest)[:16]} UTC", border=True)
 
 
-def _show_over_time(month: str, where: Where) -> None:
+def _show_over_time(choices: Choices) -> None:
     """Show the refused requests of each day by code."""
-    points = answer("refusals", question(month=month, by=(Dimension.DAY,), where=where)).records()
+    points = answer("refusals", choices.question(by=(Dimension.DAY.value,))).records()
     st.subheader("Over time")
     charts.stacked_days(
         charts.keep_largest(points, group="code", size="requests"),
@@ -99,29 +91,23 @@ def _show_over_time(month: str, where: Where) -> None:
     )
 
 
-def _show_split(month: str, where: Where) -> None:
-    """Show the refused requests by the split that the reader chooses."""
-    head, save = st.columns([8, 1.3], vertical_alignment="bottom")
-    with head:
-        st.subheader("By code and remedy")
-        split = st.segmented_control(
-            "Split by", list(SPLITS), default="Code", required=True, key="refusals_split"
-        )
-    by = SPLITS[split]
-    report = answer("refusals", question(month=month, by=by, where=where))
-    csv_button(save, report, name=f"refusals-{month}-by-{'-'.join(by) or 'code'}")
-    show_report(report, (*(one.value for one in by), *FIGURES))
+def _show_split(choices: Choices) -> None:
+    """Show the refused requests by code and the split that the reader chooses."""
+    by = choices.by or SPLITS[0].value
+    st.subheader(f"By {label_of(by).lower()}, code and remedy")
+    report = answer("refusals", choices.question(by=(by,)))
+    show_report(report, (by, *FIGURES))
+    csv_button(st, report, name=f"refusals-{choices.file_label}-by-{by}")
 
 
-def _show_latest(month: str, where: Where) -> None:
+def _show_latest(choices: Choices) -> None:
     """Show the latest hours with refused requests."""
-    head, save = st.columns([8, 1.3], vertical_alignment="bottom")
-    head.subheader("Latest")
-    report = answer("refusals", question(month=month, by=LATEST, where=where))
-    csv_button(save, report, name=f"refusals-{month}-by-hour")
+    st.subheader("Latest")
+    report = answer("refusals", choices.question(by=tuple(one.value for one in LATEST)))
     show_report(
         report.page(limit=MOST_LATEST, offset=0),
         (*(one.value for one in LATEST), "code", "rules", "requests", "remedy"),
     )
+    csv_button(st, report, name=f"refusals-{choices.file_label}-by-hour")
     if len(report.rows) > MOST_LATEST:
         st.caption(f"The newest {MOST_LATEST} of {len(report.rows):,} rows; the file has all.")

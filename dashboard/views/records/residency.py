@@ -12,14 +12,26 @@ import streamlit as st
 from dashboard import charts, empty_states
 from dashboard.display import count, counted, inert
 from dashboard.downloads import csv_button
-from dashboard.filters import ALL_MONTHS, choose_month, dataset, month_name, question
+from dashboard.filters import dataset
 from dashboard.notes import show_notes
+from dashboard.shell.bar import Applies, show_bar
+from dashboard.shell.choices import Choices
+from dashboard.shell.period import ALL
 from dashboard.source import answer, residency_evidence
 from dashboard.tables import show_cells, show_report
-from dashboard.views.records.pickers import pick, rows_with
+from dashboard.views.records.pickers import rows_with, values_of
 from gateway.domain.residency.attempt_verification import Doubt
 from gateway.reports import Cell, Dataset, Dimension, Report
 
+APPLIES = Applies(
+    filters=(
+        Dimension.TEAM,
+        Dimension.REGION,
+        Dimension.DEPLOYMENT,
+        Dimension.DESTINATION,
+        Dimension.DAY,
+    )
+)
 SENT = ("team", "data_class", "region", "destination", "deployment", "attempts", "share", "rules")
 REFUSED = ("team", "data_class", "route", "rules", "refused_requests")
 DOUBTS = {
@@ -39,27 +51,24 @@ def page() -> st.Page:
 
 def show() -> None:
     """Show the page: headlines, places, refusals, and the verdict on one team."""
-    title, first, second, third = st.columns([4, 2, 2, 2], vertical_alignment="bottom")
-    title.title("Residency")
-    with first:
-        month = choose_month()
-    every = answer("residency", question(month=month)).records()
-    with second:
-        team = pick("Team", (row["team"] for row in every), name="team", everything="All teams")
-    with third:
-        regions = (row["region"] for row in every)
-        region = pick("Region", regions, name="region", everything="All regions")
-    where = {Dimension.TEAM: team, Dimension.REGION: region}
-    report = answer("residency", question(month=month, where=where))
+    st.title("Residency")
+    choices = show_bar(APPLIES, values=_places)
+    report = answer("residency", choices.question())
     if not report.rows:
-        empty_states.show_nothing_matches(month_name(month), is_filtered=bool(team or region))
+        empty_states.show_nothing_matches(choices.label, is_filtered=bool(choices.where))
         return
     sent, refused = rows_with(report, decision="sent"), rows_with(report, decision="refused")
     _show_headlines(report, sent)
-    _show_sent(sent, month)
-    _show_refused(refused, month, is_of_a_region=region is not None)
-    _show_verdict(team, month)
+    _show_sent(sent, choices)
+    _show_refused(refused, choices)
+    _show_verdict(choices)
     show_notes(report)
+
+
+def _places(choices: Choices, one: Dimension) -> list[str]:
+    """Return the values of a dimension that data was sent to or refused for."""
+    asked = choices.unfiltered.question(has_currency=False)
+    return values_of(answer("residency", asked), one.value)
 
 
 def _show_headlines(report: Report, sent: Report) -> None:
@@ -80,11 +89,9 @@ def _show_headlines(report: Report, sent: Report) -> None:
     )
 
 
-def _show_sent(sent: Report, month: str) -> None:
+def _show_sent(sent: Report, choices: Choices) -> None:
     """Show the places of sent attempts as bars by region and as a table."""
-    head, save = st.columns([8, 1.3], vertical_alignment="bottom")
-    head.subheader("Where it was sent")
-    csv_button(save, sent, name=f"residency-{month}-sent")
+    st.subheader("Where it was sent")
     if not sent.rows:
         st.info("Nothing was sent.")
         return
@@ -99,29 +106,30 @@ def _show_sent(sent: Report, month: str) -> None:
         group_title="Region",
     )
     show_report(sent, SENT)
+    csv_button(st, sent, name=f"residency-{choices.file_label}-sent")
 
 
-def _show_refused(refused: Report, month: str, *, is_of_a_region: bool) -> None:
+def _show_refused(refused: Report, choices: Choices) -> None:
     """Show the requests that rules refused."""
-    head, save = st.columns([8, 1.3], vertical_alignment="bottom")
-    head.subheader("Refused by a rule")
-    if is_of_a_region:
-        st.caption("A refused request went to no region: choose all regions to see them.")
+    st.subheader("Refused by a rule")
+    if {*choices.where} - {Dimension.TEAM, Dimension.DAY}:
+        st.caption("A refused request went to no place: take the filters of places away.")
         return
     if not refused.rows:
         st.caption("No request was refused for residency.")
         return
-    csv_button(save, refused, name=f"residency-{month}-refused")
     show_report(refused, REFUSED)
+    csv_button(st, refused, name=f"residency-{choices.file_label}-refused")
 
 
-def _show_verdict(team: str | None, month: str) -> None:
+def _show_verdict(choices: Choices) -> None:
     """Show the verdict on each attempt of a team in a month, decided again."""
     st.subheader("Was all of it allowed?")
     if dataset() is Dataset.DEMO:
         st.caption("Demo data were sent nowhere, so nothing can be decided again.")
         return
-    if team is None or month == ALL_MONTHS:
+    team, month = choices.where.get(Dimension.TEAM), choices.time.month
+    if team is None or month is None or month == ALL:
         st.caption(
             "Choose a team and a month: each of its attempts is decided again by the policy "
             "version that it was sent under."

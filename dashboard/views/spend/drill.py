@@ -31,6 +31,7 @@ from dashboard.shell.bar import Applies, label_of, show_bar
 from dashboard.shell.changes import with_changes
 from dashboard.shell.choices import FILTERS, SPLIT, Choices, address_of, choose, is_time
 from dashboard.shell.leading import REQUESTS, lead_to, refusals_shown, requests_button
+from dashboard.shell.look import choose_look
 from dashboard.shell.ranked import MOST_ROWS, show_ranked
 from dashboard.source import answer, newest_event
 from gateway.reports import UNALLOCATED, Cell, Dimension, Report
@@ -38,6 +39,7 @@ from gateway.reports import UNALLOCATED, Cell, Dimension, Report
 LONG_DAYS = 100  # a longer time is drawn by month
 MOST_POINTS = 20_000  # of a chart over time: more groups are drawn as bars
 ALL_ROWS = "all_rows"
+OVER_TIME = "Over time"
 PLURALS: Mapping[str, str] = {
     Dimension.TEAM: "teams",
     Dimension.MODEL: "models",
@@ -99,7 +101,7 @@ def _show_crumbs(page: Drill, choices: Choices) -> None:
     path = [one for one in page.chain if one.value in choices.where]
     if not path:
         return
-    with st.container(horizontal=True, gap=None, vertical_alignment="center", key="crumbs"):
+    with st.container(horizontal=True, gap="xsmall", vertical_alignment="center", key="crumbs"):
         st.button(page.root, type="tertiary", key="crumb_all", on_click=_go_up, args=(path, -1))
         for place, one in enumerate(path):
             st.markdown(":gray[›]", width="content")
@@ -129,11 +131,8 @@ def _show_figures(page: Drill, choices: Choices, by: str) -> None:
         return
     _show_headlines(choices, report, found.against)
     go_down = partial(_go_down, choices, by)
-    panel = "Over time"
-    if page.panels:
-        names = ["Over time", *page.panels]
-        panel = st.segmented_control("Look at", names, default=names[0], required=True, key="look")
-    if panel == "Over time":
+    panel = choose_look([OVER_TIME, *page.panels])
+    if panel == OVER_TIME:
         _show_over_time(page, choices, by, report=report, go_down=go_down)
     else:
         page.panels[panel](choices)
@@ -294,13 +293,10 @@ def _show_table(
     names = [choices.money("total_usd"), "share"]
     if any(one.name == "change_share" for one in report.columns):
         names += ["change_share", choices.money("change_usd"), choices.money("previous_usd")]
-    names += [choices.money(name) for name in page.columns]
+    names += [name for name in map(choices.money, page.columns) if _has_figures(report, name)]
     signature = _signature(choices, by)
     shows_all = st.session_state.get(ALL_ROWS) == signature
-    with st.container(horizontal=True, vertical_alignment="bottom", key="table_head"):
-        st.subheader(f"By {label_of(by).lower()}", width="stretch")
-        csv_button(st, report, name=_file(page, choices, by), width="content")
-        requests_button(st, choices)
+    st.subheader(f"By {label_of(by)[:1].lower()}{label_of(by)[1:]}")
     show_ranked(
         report,
         by=by,
@@ -313,9 +309,20 @@ def _show_table(
     )
     hint = "Requests" if by == Dimension.HOUR else "one level down"
     st.caption(f"Pick a row, or click the chart, to go to {hint}.")
-    if len(report.rows) > MOST_ROWS + 1 and not is_time(by):
-        label = "Show fewer" if shows_all else f"Show all {len(report.rows):,}"
-        st.button(label, key="all", on_click=_show_all, args=(None if shows_all else signature,))
+    # Below the table: its toolbar, which appears above its right end, would cover them there.
+    with st.container(horizontal=True):
+        csv_button(st, report, name=_file(page, choices, by))
+        requests_button(st, choices)
+        if len(report.rows) > MOST_ROWS + 1 and not is_time(by):
+            label = "Show fewer" if shows_all else f"Show all {len(report.rows):,}"
+            wanted = None if shows_all else signature
+            st.button(label, key="all", on_click=_show_all, args=(wanted,))
+
+
+def _has_figures(report: Report, name: str) -> bool:
+    """Return False for a column of nothing but zeros, which would push others out of sight."""
+    place = next((n for n, one in enumerate(report.columns) if one.name == name), None)
+    return place is None or any(row[place] for row in report.rows)
 
 
 def _show_all(signature: str | None) -> None:

@@ -1,5 +1,5 @@
 """Draws the page *Models and providers*: spending from providers down to models and deployments,
-and in panels the places of the data, the kinds of tokens and the savings of prompt caches.
+and in panels the places of the data, the kinds of tokens, and the savings of caches and routing.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import streamlit as st
 from dashboard import charts
 from dashboard.display import count, counted, metric_money, money, share
 from dashboard.downloads import csv_button
+from dashboard.question_page import ShownReport, show_panel
 from dashboard.shell.choices import Choices
 from dashboard.shell.leading import MODELS
 from dashboard.source import answer
@@ -34,6 +35,30 @@ TOKEN_KINDS = {
     "plain_output_tokens": "Output, no reasoning",
     "reasoning_tokens": "Reasoning",
 }
+TOKEN_COSTS = ShownReport(
+    report="token-costs",
+    about="The cost of 1,000 tokens of each kind, as charged.",
+    headlines=("total_usd",),
+    fixed=("kind",),
+    columns=("tokens", "usd_per_1k_tokens", "total_usd", "share"),
+    split=None,
+)
+ROUTING = ShownReport(
+    report="routing-savings",
+    about="The same tokens at the dearest deployment that could have served each attempt, and at "
+    "the first listed one.",
+    headlines=("compared_usd", "dearest_saving_usd", "default_saving_usd"),
+    columns=(
+        "attempts",
+        "compared_attempts",
+        "compared_usd",
+        "dearest_usd",
+        "dearest_saving_usd",
+        "default_usd",
+        "default_saving_usd",
+    ),
+    split="Route",
+)
 PLACES = ("external", "self-hosted")
 PLACE_COLOURS = ("#C97B00", "#00997A")
 
@@ -65,9 +90,7 @@ def _show_places(choices: Choices) -> None:
         alt_text=f"Cost per day in {currency}, self-hosted and external",
         currency=currency,
     )
-    csv_button(
-        st, daily, name=f"destinations-{choices.file_label}", label="By day", width="content"
-    )
+    csv_button(st, daily, name=f"destinations-{choices.file_label}", label="By day")
 
 
 def _show_tokens(choices: Choices) -> None:
@@ -104,7 +127,7 @@ def _show_tokens(choices: Choices) -> None:
         numbers=("Tokens", "Share"),
         shaded=[len(kinds)],
     )
-    csv_button(st, report, name=f"tokens-{choices.file_label}", label="By day", width="content")
+    csv_button(st, report, name=f"tokens-{choices.file_label}", label="By day")
 
 
 def _part(part: Cell, whole: int) -> Decimal:
@@ -129,7 +152,17 @@ def _show_savings(choices: Choices) -> None:
         "than plain input count against the saving."
     )
     show_report(report, (by, *(choices.money(name) for name in SAVINGS)))
-    csv_button(st, report, name=f"savings-{choices.file_label}", label="Savings", width="content")
+    csv_button(st, report, name=f"savings-{choices.file_label}", label="Savings")
+
+
+def _show_token_costs(choices: Choices) -> None:
+    """Show the cost of each kind of tokens; it reads single events, so nothing else asks for it."""
+    show_panel(TOKEN_COSTS, choices)
+
+
+def _show_routing(choices: Choices) -> None:
+    """Show the savings of routing, by route."""
+    show_panel(ROUTING, choices)
 
 
 PAGE = Drill(
@@ -150,6 +183,8 @@ PAGE = Drill(
     panels={
         "Self-hosted and external": _show_places,
         "Tokens by kind": _show_tokens,
+        "Cost of tokens": _show_token_costs,
         "Prompt caches": _show_savings,
+        "Routing": _show_routing,
     },
 )

@@ -23,7 +23,6 @@ from dashboard.shell.changes import full_days, so_far_question, with_changes
 from dashboard.shell.choices import NO_COMPARISON, Choices, address_of
 from dashboard.shell.leading import (
     BUDGETS,
-    FORECAST,
     MODELS,
     OVERVIEW,
     TEAMS,
@@ -148,10 +147,7 @@ def _show_over_time(choices: Choices) -> None:
         }
         for day in span[-LONGEST_CHART_DAYS:]
     ]
-    with st.container(horizontal=True, vertical_alignment="bottom", key="day_head"):
-        st.subheader("Spend per day", width="stretch")
-        csv_button(st, report, name=f"spend-{choices.file_label}-by-day", width="content")
-        requests_button(st, choices)
+    st.subheader("Spend per day")
     charts.columns(
         points,
         place="place",
@@ -169,6 +165,9 @@ def _show_over_time(choices: Choices) -> None:
             on_pick=lambda day: lead_to(TEAMS, address_of(choices, day=day)),
         ),
     )
+    with st.container(horizontal=True):
+        csv_button(st, report, name=f"spend-{choices.file_label}-by-day")
+        requests_button(st, choices)
 
 
 def _earlier(choices: Choices) -> tuple[Mapping[int, Cell], str]:
@@ -288,7 +287,7 @@ def _show_bars(choices: Choices, report: Report, by: str, target: str, words: st
         currency=currency,
         click=charts.Click(key=f"shares_{by}_{choices.file_label}", field="group", on_pick=picked),
     )
-    csv_button(st, report, name=f"spend-{choices.file_label}-by-{by}", width="content")
+    csv_button(st, report, name=f"spend-{choices.file_label}-by-{by}")
 
 
 def _budgets(choices: Choices) -> Sequence[Row] | None:
@@ -308,6 +307,15 @@ def _at_risk(budgets: Sequence[Row]) -> list[Row]:
 
 def _show_budgets_card(place: Any, budgets: Sequence[Row] | None) -> None:
     """Show how many budgets are at risk."""
+    if budgets is not None and not budgets:
+        place.metric(
+            "Budgets at risk",
+            "none declared",
+            border=True,
+            height="stretch",
+            help="The page Budgets and forecast shows how to declare one.",
+        )
+        return
     if budgets is None:
         place.metric(
             "Budgets at risk",
@@ -380,5 +388,5 @@ def _show_forecast(place: Any, choices: Choices) -> None:
         delta_color="off",
         delta_arrow="off",
         help="The spending of full days and the expected days; the range held four of five "
-        f"earlier forecasts. The page {FORECAST.capitalize()} has it by team.",
+        "earlier forecasts. The page Budgets and forecast has it by team.",
     )

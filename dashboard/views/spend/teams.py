@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import streamlit as st
 
-from dashboard.display import inert
 from dashboard.downloads import csv_button
+from dashboard.notes import show_notes
+from dashboard.question_page import ShownReport, show_panel
 from dashboard.shell.changes import compared_question
 from dashboard.shell.choices import Choices
 from dashboard.shell.leading import TEAMS
@@ -19,6 +20,33 @@ from dashboard.views.spend.drill import Drill, show_drill
 from gateway.reports import Dimension
 
 REASONS = ("change_usd", "volume_usd", "price_usd", "other_usd", "total_usd", "previous_usd")
+
+UNIT_COSTS = ShownReport(
+    report="unit-costs",
+    about="All that was spent, failed attempts included, by what it bought. Tasks and sessions are "
+    "values of the tags task and session.",
+    headlines=("usd_per_request", "usd_per_answer", "usd_per_1k_tokens", "usd_per_end_user"),
+    columns=(
+        "total_usd",
+        "requests",
+        "usd_per_request",
+        "answers",
+        "usd_per_answer",
+        "usd_per_1k_tokens",
+        "end_users",
+        "usd_per_end_user",
+        "tasks",
+        "usd_per_task",
+        "sessions",
+        "usd_per_session",
+    ),
+    split="Team",
+)
+
+
+def _show_unit_costs(choices: Choices) -> None:
+    """Show the cost of a request, an answer, a thousand tokens, an end user, a task, a session."""
+    show_panel(UNIT_COSTS, choices)
 
 
 def _show_reasons(choices: Choices) -> None:
@@ -31,8 +59,8 @@ def _show_reasons(choices: Choices) -> None:
         report = answer("spend", replace(asked, asks_why=True, by=None))
     names = [choices.money(name) for name in REASONS]
     show_report(report, (Dimension.TEAM.value, Dimension.MODEL.value, *names))
-    csv_button(st, report, name=f"reasons-{choices.file_label}", label="Reasons", width="content")
-    st.caption("  \n".join(inert(note) for note in report.notes[:2]))
+    csv_button(st, report, name=f"reasons-{choices.file_label}", label="Reasons")
+    show_notes(report)
 
 
 PAGE = Drill(
@@ -52,7 +80,7 @@ PAGE = Drill(
         "unknown_share",
         "derived_share",
     ),
-    panels={"What changed": _show_reasons},
+    panels={"What changed": _show_reasons, "Unit costs": _show_unit_costs},
 )
 
 

@@ -72,17 +72,18 @@ def test_refusals_show_codes_teams_and_remedies(look: Open, refused: None) -> No
     app = page(look, refusals_page, month="2026-11")
     assert not app.exception
     assert [metric.value for metric in app.metric][:2] == ["8", "rate\\_limited"]
-    by_code, latest = (table.value for table in app.dataframe)
-    assert dict(zip(by_code["Code"], by_code["Requests"], strict=True)) == {
-        "rate_limited": 5,
-        "residency_denied": 3,
-    }
+    by_team, latest = (table.value for table in app.dataframe)
+    rows = zip(by_team["Team"], by_team["Code"], by_team["Requests"], strict=True)
+    assert [*rows] == [("search", "rate_limited", 5), ("payments", "residency_denied", 3)]
     assert list(latest["Hour"]) == ["2026-11-20T12:00Z"] * 2
     app = page(look, refusals_page, month="2026-11", team="payments")
     assert app.metric[0].value == "3"
     assert list(app.dataframe[0].value["Rules"]) == ["class:restricted"]
-    app.button_group(key="refusals_split").set_value("Team").run()
-    assert list(app.dataframe[0].value["Team"]) == ["payments"]
+    app.selectbox(key="bar_split").set_value("route").run()
+    assert app.query_params["by"] == "route"
+    assert list(app.dataframe[0].value["Route"]) == ["assistant"]
+    app = page(look, refusals_page, **{"from": "2026-11-19", "to": "2026-11-19"})
+    assert "No request was refused" in texts(app)
 
 
 @pytest.mark.parametrize("script", [refusals_page, prices_page, audit_page, residency_page])
