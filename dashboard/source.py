@@ -29,6 +29,7 @@ from gateway.reports import (
     Report,
     ResidencyEvidence,
     Scope,
+    StatementFormat,
     TeamPage,
     WhatIf,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "rated_currencies",
     "reallocations",
     "residency_evidence",
+    "statement",
     "whole_csv",
 ]
 # Long enough that a click on a filter does not repeat every query, short enough to see a request
@@ -210,6 +212,19 @@ def export_file(kind: ExportKind, question: Question, name: str) -> Callable[[],
         with source.export_ledger(kind, question) as opened:
             write(opened.export, file)
         return file.getvalue()
+
+    return made
+
+
+def statement(month: date, cost_centre: str, format: StatementFormat) -> Callable[[], bytes]:
+    """Return a function that returns a cost centre's statement as a file. Raises the errors of
+    `answer`; the function raises `reports.NothingFound` for an unknown cost centre.
+    """
+    source = reports_of(reports_url(), scope())
+
+    def made() -> bytes:
+        with source.statements(reports.StatementQuestion(month=month)) as opened:
+            return reports.statement_file(opened.of(cost_centre), format)
 
     return made
 

@@ -18,7 +18,7 @@ from dashboard.shell.choices import choose, is_named
 from dashboard.shell.period import MONTH, NAMES, Period
 from dashboard.source import answer, month_status
 from dashboard.tables import show_report
-from dashboard.views.books import checklist, exports, reallocations
+from dashboard.views.books import checklist, exports, reallocations, statements
 from gateway.reports import BadUsage, Dataset, MonthStatus, Report, ask
 
 MOST_REASON_CHARS = 500
@@ -81,6 +81,7 @@ def show() -> None:
         _show_close(months, status)
     _show_versions(month)
     reallocations.show_reallocations(month)
+    statements.show_statements(month)
     exports.show_exports(month, attempts=_attempts(months, month))
 
 
@@ -109,6 +110,7 @@ def _choose_month(months: Report) -> date:
         if following is not None and following != chosen:
             st.button(
                 f"{_name(following)} closes next",
+                key="close_next",
                 icon=":material/event_upcoming:",
                 on_click=partial(choose, **{MONTH: f"{following:%Y-%m}"}),
             )

@@ -19,10 +19,10 @@ from streamlit.testing.v1 import AppTest
 from dashboard.access import SIGN_IN_VARIABLE
 from dashboard.finance import as_finance, child
 from dashboard.finance.changes import BooksChange
-from dashboard.source import export_file
+from dashboard.source import export_file, statement
 from dashboard.views.books import exports
 from gateway.cli import dashboard as command
-from gateway.reports import ask
+from gateway.reports import StatementFormat, ask
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at
@@ -260,6 +260,35 @@ def test_the_files_are_those_of_the_commands(
         cli.ok("export", name, "--month", "2026-10", "--out", str(path))
         made = export_file(kind(), ask(month="2026-10"), path.name)
         assert made() == path.read_bytes(), name
+
+
+def test_a_statement_is_that_of_the_command(
+    look: Open, october: None, cli: Cli, tmp_path: Path
+) -> None:
+    """The page that somebody signs has the figures of the shell."""
+    app = page(look)
+    (name,) = app.selectbox(key="statement_of").options
+    for kind in StatementFormat:
+        path = tmp_path / f"statement{kind}"
+        cli.ok(
+            *("report", "statement", "--cost-centre", name, "--month", "2026-10"),
+            *("--out", str(path)),
+        )
+        assert statement(OCTOBER.date().replace(day=1), name, kind)() == path.read_bytes(), kind
+
+
+def test_the_time_of_other_pages_is_kept(look: Open, october: None) -> None:
+    """A range of days is no month: the page shows the next to close, and leaves the range."""
+    look()
+    app = AppTest.from_function(close_page, default_timeout=TIMEOUT_S)
+    app.query_params.update({"from": "2026-11-03", "to": "2026-11-14"})
+    app.run()
+    assert not app.exception
+    assert app.selectbox(key="close_month_picked").value == OCTOBER.date().replace(day=1)
+    assert {*app.query_params} == {"from", "to"}
+    app = page(look, month="2026-12")
+    app.button(key="close_next").click().run()
+    assert app.query_params["month"] == "2026-10"
 
 
 def test_a_command_is_quoted_for_the_shell() -> None:
