@@ -20,6 +20,8 @@ from dashboard.shell.viewer import separators
 COLOURS = ("#2F7FC8", "#C97B00", "#00997A", "#B5609A", "#D9622B", "#7A7FD0", "#8A8F98")
 HEIGHT_PX = 290
 MONEY_AXIS = "$,~r"
+LABEL_PX = 130  # of a name in a legend
+LEGEND_COLUMNS = alt.ExprRef(f"max(1, floor(width / {LABEL_PX + 30}))")
 
 Point = Mapping[str, Any]
 PICK = "pick"  # the name of a chart's selection
@@ -39,12 +41,15 @@ class Click:
 def colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
     """Return the colours and the legend of a chart's groups, in the order of `domain`.
 
-    Three short names in a row fit a screen of 420 pixels; four were cut at its edge.
+    The legend has as many columns as fit the chart's width: on a narrow screen a fourth was cut at
+    its edge.
     """
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
-        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=100, columns=3),
+        legend=alt.Legend(
+            title=None, orient="top", offset=6, labelLimit=LABEL_PX, columns=LEGEND_COLUMNS
+        ),
     )
 
 

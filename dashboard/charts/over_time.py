@@ -277,7 +277,11 @@ def _days(points: Sequence[Point]) -> alt.X:
     days: list[date] = [point["day"] for point in points]
     several_months = (max(days) - min(days)).days > 31
     axis = alt.Axis(
-        format="%d %b", grid=False, labelOverlap=True, tickCount="week" if several_months else "day"
+        format="%-d %b",
+        grid=False,
+        labelOverlap=True,
+        labelBound=True,
+        tickCount="week" if several_months else "day",
     )
     if several_months:
         return alt.X("yearmonthdate(day):T", title=None, axis=axis)

@@ -46,14 +46,15 @@ def bars(
     ends = [0.0, *frame["size"]]
     scale = alt.Scale(domain=[min(ends), max(ends) * ROOM_FOR_WORDS or 1], nice=False)
     drawn = alt.Chart(frame).encode(
-        y=alt.Y("group:N", title=None, sort=list(frame["group"]), axis=alt.Axis(labelLimit=120))
+        y=alt.Y("group:N", title=None, sort=list(frame["group"]), axis=alt.Axis(labelLimit=170))
     )
     marks = drawn.mark_bar(cornerRadius=1, color=COLOURS[0], height={"band": 0.7}).encode(
         x=alt.X(
             "size:Q",
             title=size_title,
             scale=scale,
-            axis=alt.Axis(format=size_format, tickCount=4),
+            # A grid would strike through the words beside the bars.
+            axis=alt.Axis(format=size_format, tickCount=4, grid=False),
         ),
         tooltip=[
             alt.Tooltip("group:N", title=group_title),
@@ -187,7 +188,7 @@ def waterfall(steps: Sequence[Step], *, size_title: str, alt_text: str) -> None:
         sort=list(frame["step"]),
         axis=alt.Axis(labelLimit=320, labelOverlap=False, labelExpr="datum.label"),
     )
-    axis = alt.Axis(format=MONEY_AXIS, tickCount=5)
+    axis = alt.Axis(format=MONEY_AXIS, tickCount=5, grid=False)
     x = alt.X("begin:Q", title=size_title, axis=axis, scale=scale)
     drawn = alt.Chart(frame).encode(y=y)
     marks = drawn.mark_bar(height=16, cornerRadius=1).encode(

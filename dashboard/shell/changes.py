@@ -32,16 +32,19 @@ def with_changes(name: str, choices: Choices, *, by: tuple[str, ...]) -> Changed
 
     Raises the errors of `answer`, and `BadUsage` for filters that are none.
     """
-    now = answer(name, choices.question(by=by)) if choices.time.is_running else None
-    asked = None if any(is_time(one) for one in by) else compared_question(choices, by=by)
+    is_by_time = any(is_time(one) for one in by)  # whose rows have no earlier ones
+    asked = compared_question(choices, by=() if is_by_time else by)
     if asked is None:
-        return Changed(report=now or answer(name, choices.question(by=by)), against=None)
+        return Changed(report=answer(name, choices.question(by=by)), against=None)
     found = answer(name, asked)
-    if now is None:
-        return Changed(report=found, against=f"Against {_label(asked)}.")
-    assert asked.days is not None
-    against = f"{Period(days=asked.days).label} against {_label(asked)}; today is not over."
-    return Changed(report=joined(now, found), against=against)
+    against = f"Against {_label(asked)}."
+    if choices.time.is_running:
+        assert asked.days is not None
+        against = f"{Period(days=asked.days).label} against {_label(asked)}; today is not over."
+    elif not is_by_time:
+        return Changed(report=found, against=against)
+    now = answer(name, choices.question(by=by))
+    return Changed(report=(with_total if is_by_time else joined)(now, found), against=against)
 
 
 def compared_question(choices: Choices, *, by: tuple[str, ...] | None) -> Question | None:
@@ -69,6 +72,15 @@ def so_far_question(
     """Return the question about some days of a month and the same days before."""
     earlier = Compared.YEAR if choices.compare == Compared.YEAR else Compared.MONTH
     return choices.question(by=by, days=days, compare=earlier.value)
+
+
+def with_total(now: Report, compared: Report) -> Report:
+    """Return a report whose total has the change of another one's total."""
+    return replace(
+        now,
+        total=dict(now.total)
+        | {one.name: compared.total[one.name] for one in compared.columns[-CHANGES:]},
+    )
 
 
 def joined(now: Report, so_far: Report) -> Report:

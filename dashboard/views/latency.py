@@ -4,6 +4,7 @@ a table by route and deployment with the duration too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import streamlit as st
@@ -18,7 +19,7 @@ from dashboard.shell.choices import Choices
 from dashboard.shell.leading import refusals_shown, requests_button
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
-from gateway.reports import Cell, Dimension
+from gateway.reports import Cell, Dimension, Report
 
 COLUMNS = (
     "route",
@@ -60,14 +61,21 @@ def _show_figures(choices: Choices) -> None:
     _show_headlines(report.total)
     by = (Dimension.DAY.value, Dimension.DEPLOYMENT.value)
     by_day = answer("latency", choices.question(by=by))
-    daily = by_day.records()
+    busiest = _busiest(report, most=len(charts.COLOURS))
+    daily = [row for row in by_day.records() if row["deployment"] in busiest]
     _show_percentiles(daily, "ttft", "Time to first token (TTFT)", unit="s", per_s=1)
     _show_percentiles(daily, "tpot", "Time per output token (TPOT)", unit="ms", per_s=1000)
+    left_out = len({row["deployment"] for row in report.records()}) - len(busiest)
+    if left_out:
+        st.caption(
+            f"The lines are those of the {len(busiest)} deployments with the most attempts; the "
+            f"table has {left_out} more."
+        )
     show_report(report, COLUMNS)
-    with st.container(horizontal=True, key="below"):
-        csv_button(st, report, name=f"latency-{choices.file_label}", width="content")
+    with st.container(horizontal=True):
+        csv_button(st, report, name=f"latency-{choices.file_label}")
         name = f"latency-{choices.file_label}-by-day"
-        csv_button(st, by_day, name=name, label="By day", width="content")
+        csv_button(st, by_day, name=name, label="By day")
         requests_button(st, choices)
     st.caption(
         "Measured at the gateway. TTFT and TPOT exist for streamed answers only: plain answers and "
@@ -75,6 +83,14 @@ def _show_figures(choices: Choices) -> None:
         "after the first."
     )
     show_notes(report)
+
+
+def _busiest(report: Report, *, most: int) -> set[Cell]:
+    """Return the deployments with the most attempts, at most as many as there are colours."""
+    attempts: Counter[Cell] = Counter()
+    for row in report.records():
+        attempts[row["deployment"]] += int(str(row["attempts"]))
+    return {name for name, _ in attempts.most_common(most)}
 
 
 def _show_percentiles(
