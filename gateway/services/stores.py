@@ -78,9 +78,9 @@ class DatabaseAdministration(Protocol):
     def check_peppers(self, peppers: Sequence[Pepper]) -> None:
         """Raise `BadUsage` if this database's keys were made with other peppers."""
 
-    def refresh_rollups(self, *, with_months: bool = True) -> int:
-        """Bring the sums by hour, day and month up to date; return the number of hours. Without
-        months these wait.
+    def refresh_rollups(self, *, before: date | None = None) -> int:
+        """Bring the sums by hour, day and month up to date, or with `before` those by hour and day
+        before a day; return the number of hours.
         """
 
     def sum_wrong_hours_again(self, *, since: datetime) -> int:
@@ -303,7 +303,7 @@ class BulkBooking(Protocol):
     def copy(
         self, slices: Sequence[S], make: Callable[[S], tuple[Sequence[UsageEvent], R]]
     ) -> Iterator[CopiedSlice[R]]:
-        """Make and copy each slice once, and yield it when it is in the ledger, in any order.
+        """Make and copy each slice once, and yield it in its order when it is in the ledger.
 
         `make` runs in other processes, and gives the same events for the same slice.
         """

@@ -77,9 +77,11 @@ class Administration:
         """Raise `BadUsage` if this database's keys were made with other peppers."""
         pepper.check(self._database, peppers)
 
-    def refresh_rollups(self, *, with_months: bool = True) -> int:
-        """Bring the sums by hour, day and month up to date; return the number of hours."""
-        return rollups.refresh(self._database, with_months=with_months)
+    def refresh_rollups(self, *, before: date | None = None) -> int:
+        """Bring the sums by hour, day and month up to date, or with `before` those by hour and day
+        before a day; return the number of hours.
+        """
+        return rollups.refresh(self._database, before=before)
 
     def sum_wrong_hours_again(self, *, since: datetime) -> int:
         """Mark the hours whose sums differ from their events, for the next refresh to sum again;

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
+from itertools import groupby
 from typing import NamedTuple
 
 from gateway.services.demo.catalogue import (
@@ -52,17 +53,27 @@ def hours_of(calendar: Calendar, projects: Iterable[Project], *, events: int) ->
 
 
 def slices_of(hours: Iterable[Hour]) -> Iterator[tuple[Hour, ...]]:
-    """Yield consecutive hours with about `SLICE_EVENTS` events together, each for one
-    transaction.
+    """Yield consecutive hours, each time for one transaction: whole days of at most `SLICE_EVENTS`
+    events together, or a part of one day with more.
     """
     collected: list[Hour] = []
-    for hour in hours:
-        if collected and sum(one.events for one in collected) + hour.events > SLICE_EVENTS:
+    for _, of_day in groupby(hours, key=lambda hour: hour.begins.date()):
+        day = list(of_day)
+        if collected and _events(collected) + _events(day) > SLICE_EVENTS:
             yield tuple(collected)
             collected = []
-        collected.append(hour)
+        for hour in day:
+            if collected and _events(collected) + hour.events > SLICE_EVENTS:
+                yield tuple(collected)
+                collected = []
+            collected.append(hour)
     if collected:
         yield tuple(collected)
+
+
+def _events(hours: Iterable[Hour]) -> int:
+    """Return the number of events of some hours."""
+    return sum(hour.events for hour in hours)
 
 
 def share_of_day(kind: str, hour: int, *, day: date) -> float:

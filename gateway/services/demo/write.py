@@ -16,9 +16,9 @@ from gateway.services.demo.prices import PriceSince, prices_of
 from gateway.services.demo.traffic import Traffic
 from gateway.services.stores import PriceList, Stores
 
-# Slices whose hours are summed up while the next ones are made. It waits for the end of a day, so
-# that the day is not summed twice, but not for long: a slice of few events an hour has several.
-SUM_EVERY, SUM_AT_LATEST = 25, 50
+# Events whose days are summed up while the next ones are made: each sum has some fixed costs, and
+# those of the last events have a core to themselves.
+SUM_EVERY = 50_000
 
 
 @dataclass(slots=True)
@@ -77,18 +77,19 @@ def write_organisation(
         found.new_events += one.new
         add_up(found.usage, one.kept)
         on_progress(done)
-        if found.new_events and _is_time_to_sum(slices, number, since=summed):
-            summed = number
-            stores.database.refresh_rollups(with_months=False)
+        whole_until = _whole_until(slices, number)
+        if found.new_events and whole_until is not None and done - summed >= SUM_EVERY:
+            summed = done
+            stores.database.refresh_rollups(before=whole_until)
     stores.database.refresh_rollups()
     return found
 
 
-def _is_time_to_sum(slices: Sequence[Sequence[Hour]], number: int, *, since: int) -> bool:
-    """Return True if the hours of the slices after the first `since` are to be summed up; `number`
-    slices are written, nearly in order.
+def _whole_until(slices: Sequence[Sequence[Hour]], number: int) -> date | None:
+    """Return the day before which all events are in the first `number` slices; None if its own
+    events are partly there too, or if there are no more slices.
     """
-    if number == len(slices) or number - since < SUM_EVERY:
-        return False
-    ends_a_day = slices[number - 1][-1].begins.date() < slices[number][0].begins.date()
-    return ends_a_day or number - since >= SUM_AT_LATEST
+    if number == len(slices):
+        return None
+    day = slices[number][0].begins.date()
+    return day if slices[number - 1][-1].begins.date() < day else None

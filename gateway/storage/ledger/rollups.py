@@ -8,7 +8,7 @@ The migration defines the sums once, for the roll-up, for the live part of repor
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from sqlalchemy import text
 
@@ -18,6 +18,11 @@ from gateway.storage.postgres.database import Database
 # would time out. At ten million events a month, 48 hours and two days did so on a busy machine.
 MOST_HOURS, MOST_DAYS, MOST_MONTHS = 12, 1, 1
 
+_REFRESH_HOURS = (
+    "SELECT tollgate.refresh_hours(:most, CAST(:before AS timestamp) AT TIME ZONE 'UTC')"
+)
+_REFRESH_DAYS = "SELECT tollgate.refresh_days(:most, CAST(:before AS date))"
+_REFRESH_MONTHS = "SELECT tollgate.refresh_months(:most)"
 # Only hours that are marked as done. Both sides of one statement see the same snapshot.
 _CHECK = """
 WITH clean AS (
@@ -52,18 +57,19 @@ SELECT greatest((SELECT max(occurred_at) FROM tollgate.usage_events),
 _DAY = timedelta(days=1)
 
 
-def refresh(database: Database, *, with_months: bool = True) -> int:
+def refresh(database: Database, *, before: date | None = None) -> int:
     """Sum each changed hour, day and month again, and return the number of hours.
 
-    Without months, those that changed wait: a month is summed as a whole, however little changed.
-    Returns 0 also if another process is refreshing.
+    With `before` only the hours and days before that day; the months wait then, because a month is
+    summed as a whole, however little changed. Returns 0 also if another process is refreshing.
 
     Raises `DatabaseUnavailable`; hours finished before stay finished.
     """
-    total = _run_until_done(database, "SELECT tollgate.refresh_hours(:most)", MOST_HOURS)
-    _run_until_done(database, "SELECT tollgate.refresh_days(:most)", MOST_DAYS)
-    if with_months:
-        _run_until_done(database, "SELECT tollgate.refresh_months(:most)", MOST_MONTHS)
+    until = "infinity" if before is None else before
+    total = _run_until_done(database, _REFRESH_HOURS, MOST_HOURS, before=until)
+    _run_until_done(database, _REFRESH_DAYS, MOST_DAYS, before=until)
+    if before is None:
+        _run_until_done(database, _REFRESH_MONTHS, MOST_MONTHS)
     return total
 
 
@@ -95,7 +101,7 @@ def sum_wrong_hours_again(database: Database, *, since: datetime) -> int:
     return marked
 
 
-def _run_until_done(database: Database, statement: str, most: int) -> int:
+def _run_until_done(database: Database, statement: str, most: int, **values: object) -> int:
     """Run a statement that handles at most `most` hours, days or months in a transaction, until
     none are left; return their number.
     """
@@ -104,7 +110,8 @@ def _run_until_done(database: Database, statement: str, most: int) -> int:
         with database.begin(is_long=True) as connection:
             # With Postgres' own 4 MB the groups of busy hours go to disk.
             connection.execute(text("SET LOCAL work_mem = '32MB'"))
-            done = int(connection.execute(text(statement), {"most": most}).scalar_one())
+            asked = {"most": most, **values}
+            done = int(connection.execute(text(statement), asked).scalar_one())
         total += done
         if done < most:
             return total

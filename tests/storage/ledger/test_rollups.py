@@ -467,3 +467,40 @@ def test_no_month_that_waits_means_no_look_at_days(database: Database) -> None:
     of_days = [one for one in plan.splitlines() if "spend_rollup_by_end_user" in one]
     assert of_days
     assert all("never executed" in one for one in of_days), plan
+
+
+def test_days_that_are_still_being_written_can_wait(database: Database) -> None:
+    """A day that is summed while it is half written is summed twice."""
+    yesterday, before = NOON - timedelta(days=1), NOON - timedelta(days=2)
+    Ledger(database).write([event(1, at=before), event(2, at=yesterday)])
+    assert rollups.refresh(database, before=yesterday.date()) == 1
+    summed = "SELECT day, attempts FROM tollgate.spend_rollup_by_day"
+    assert rows(database, summed) == [(before.date(), 1)]
+    assert dirty(database) == {yesterday}
+    assert rows(database, "SELECT * FROM tollgate.spend_rollup_by_month") == [], "months wait"
+    assert_agree(database)
+    assert rollups.refresh(database) == 1
+    assert {day for day, _ in rows(database, summed)} == {before.date(), yesterday.date()}
+    assert_agree(database)
+
+
+@pytest.mark.parametrize("has_statistics", [False, True])
+def test_the_sums_of_a_day_read_each_event_once(database: Database, has_statistics: bool) -> None:
+    """A day of a large month has several hundred thousand events, and its sums one minute."""
+    first = (NOON - timedelta(days=3)).replace(hour=0)
+    Ledger(database).write([event(n, at=first + n * timedelta(minutes=2)) for n in range(2000)])
+    with database.begin() as connection:
+        assert connection.execute(text("SELECT tollgate.refresh_hours(1000)")).scalar_one() == 67
+    if has_statistics:
+        with database.engine.connect() as connection:
+            connection.execution_options(isolation_level="AUTOCOMMIT")
+            connection.execute(text("VACUUM ANALYZE tollgate.usage_events"))
+    read = text(
+        "SELECT sum(seq_tup_read + idx_tup_fetch)::integer FROM pg_stat_xact_user_tables "
+        "WHERE relname LIKE 'usage_events%'"
+    )
+    with database.begin() as connection:
+        before = connection.execute(read).scalar_one()  # of this session's work just before
+        assert connection.execute(text("SELECT tollgate.refresh_days(1)")).scalar_one() == 1
+        assert connection.execute(read).scalar_one() - before == 720
+    assert_agree(database)

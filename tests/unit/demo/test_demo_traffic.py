@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from datetime import date
+from itertools import pairwise
 
 import pytest
 
@@ -43,6 +44,17 @@ def test_the_number_of_events_is_exact(size: OrganisationSize) -> None:
     assert [hour for one in slices_of(hours) for hour in one] == hours
     keys = {event.key for one in slices_of(hours) for event in made.events(one)}
     assert len(keys) == size.events
+
+
+@pytest.mark.parametrize("events", [500, 60_000, 700_000])
+def test_a_slice_has_whole_days_or_a_part_of_one(events: int) -> None:
+    """The sums of a day wait for its last slice; a slice of many parts of days would delay them."""
+    slices = list(slices_of(traffic(OrganisationSize(1, events, 5)).hours()))
+    for one in slices:
+        assert len(one) == 1 or sum(hour.events for hour in one) <= SLICE_EVENTS
+    for one, following in pairwise(slices):
+        if one[-1].begins.date() == following[0].begins.date():
+            assert one[0].begins.date() == one[-1].begins.date()
 
 
 def test_a_slice_is_the_same_whoever_makes_it_and_whenever() -> None:
