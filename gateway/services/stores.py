@@ -79,7 +79,7 @@ class DatabaseAdministration(Protocol):
         """Raise `BadUsage` if this database's keys were made with other peppers."""
 
     def refresh_rollups(self, *, before: date | None = None) -> int:
-        """Bring the sums by hour, day and month up to date, or with `before` those by hour and day
+        """Bring the sums by hour, day and month up to date, or with `before` those that end
         before a day; return the number of hours.
         """
 

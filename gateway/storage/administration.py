@@ -78,7 +78,7 @@ class Administration:
         pepper.check(self._database, peppers)
 
     def refresh_rollups(self, *, before: date | None = None) -> int:
-        """Bring the sums by hour, day and month up to date, or with `before` those by hour and day
+        """Bring the sums by hour, day and month up to date, or with `before` those that end
         before a day; return the number of hours.
         """
         return rollups.refresh(self._database, before=before)

@@ -89,13 +89,13 @@ def _show_figures(choices: Choices) -> None:
         _show_shares(choices, teams)
     budgets = _budgets(choices)
     _show_budgets_card(places[2], budgets)
-    _show_forecast(places[1], choices)
     with left:
         if found.against:
             _show_models(choices)
     with right:
         _show_budgets(budgets)
     show_notes(teams)
+    _show_forecast(places[1], choices)
 
 
 def _show_spend(place: Any, choices: Choices, teams: Report, against: str | None) -> None:

@@ -22,7 +22,7 @@ _REFRESH_HOURS = (
     "SELECT tollgate.refresh_hours(:most, CAST(:before AS timestamp) AT TIME ZONE 'UTC')"
 )
 _REFRESH_DAYS = "SELECT tollgate.refresh_days(:most, CAST(:before AS date))"
-_REFRESH_MONTHS = "SELECT tollgate.refresh_months(:most)"
+_REFRESH_MONTHS = "SELECT tollgate.refresh_months(:most, CAST(:before AS date))"
 # Only hours that are marked as done. Both sides of one statement see the same snapshot.
 _CHECK = """
 WITH clean AS (
@@ -60,16 +60,16 @@ _DAY = timedelta(days=1)
 def refresh(database: Database, *, before: date | None = None) -> int:
     """Sum each changed hour, day and month again, and return the number of hours.
 
-    With `before` only the hours and days before that day; the months wait then, because a month is
-    summed as a whole, however little changed. Returns 0 also if another process is refreshing.
+    With `before` only those that end before that day: what comes later is still being written. The
+    month of the day waits, because a month is summed as a whole, however little changed. Returns 0
+    also if another process is refreshing.
 
     Raises `DatabaseUnavailable`; hours finished before stay finished.
     """
     until = "infinity" if before is None else before
     total = _run_until_done(database, _REFRESH_HOURS, MOST_HOURS, before=until)
     _run_until_done(database, _REFRESH_DAYS, MOST_DAYS, before=until)
-    if before is None:
-        _run_until_done(database, _REFRESH_MONTHS, MOST_MONTHS)
+    _run_until_done(database, _REFRESH_MONTHS, MOST_MONTHS, before=until)
     return total
 
 
@@ -101,7 +101,7 @@ def sum_wrong_hours_again(database: Database, *, since: datetime) -> int:
     return marked
 
 
-def _run_until_done(database: Database, statement: str, most: int, **values: object) -> int:
+def _run_until_done(database: Database, statement: str, most: int, *, before: date | str) -> int:
     """Run a statement that handles at most `most` hours, days or months in a transaction, until
     none are left; return their number.
     """
@@ -110,7 +110,7 @@ def _run_until_done(database: Database, statement: str, most: int, **values: obj
         with database.begin(is_long=True) as connection:
             # With Postgres' own 4 MB the groups of busy hours go to disk.
             connection.execute(text("SET LOCAL work_mem = '32MB'"))
-            asked = {"most": most, **values}
+            asked = {"most": most, "before": before}
             done = int(connection.execute(text(statement), asked).scalar_one())
         total += done
         if done < most:

@@ -477,7 +477,8 @@ def test_days_that_are_still_being_written_can_wait(database: Database) -> None:
     summed = "SELECT day, attempts FROM tollgate.spend_rollup_by_day"
     assert rows(database, summed) == [(before.date(), 1)]
     assert dirty(database) == {yesterday}
-    assert rows(database, "SELECT * FROM tollgate.spend_rollup_by_month") == [], "months wait"
+    of_months = "SELECT * FROM tollgate.spend_rollup_by_month"
+    assert rows(database, of_months) == [], "the month has days that wait"
     assert_agree(database)
     assert rollups.refresh(database) == 1
     assert {day for day, _ in rows(database, summed)} == {before.date(), yesterday.date()}
