@@ -96,6 +96,8 @@ class GatewayForker:
 
 def main() -> None:
     """Carry out orders until they end; in a forked process, be a gateway."""
+    import pydantic.v1  # noqa: F401 - FastAPI imports it at its first route
+
     import gateway.cli.app
     import gateway.serving.start  # noqa: F401 - what each gateway would import
     from gateway.main import run

@@ -103,6 +103,7 @@ async def serve_until_stopped(
     config = uvicorn.Config(
         edge,
         http=cast("Any", lambda **_: Connection(edge, table)),
+        ws="none",
         lifespan="off",
         log_config=None,
         timeout_graceful_shutdown=round(drain_s + SERVER_WAITS_LONGER_S),

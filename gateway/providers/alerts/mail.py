@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.message import EmailMessage
 from email.policy import SMTP
-from functools import partial
+from functools import cached_property, partial
 
 from gateway.domain.alerts.composed_mail import compose
 from gateway.domain.alerts.delivery import AlertMessage, NotDelivered
@@ -42,11 +42,15 @@ class Mail:
     """
 
     def __init__(self, account: MailAccount | None, *, timeout_s: float = TIMEOUT_S) -> None:
-        """Load the trusted certificates. Without an account each try names the missing setting."""
+        """Make the sender. Without an account each try names the missing setting."""
         self._account, self._timeout_s = account, timeout_s
-        self._tls = ssl.create_default_context()
         # One thread: a lookup of an address that hangs holds up mails alone, and one at a time.
         self._thread = ThreadPoolExecutor(1, "alert-mail")
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Load the trusted certificates when first needed: it takes 20 ms."""
+        return ssl.create_default_context()
 
     async def send(self, message: AlertMessage, alerts: Alerts) -> str | None:
         """Deliver one alert: the server accepted it for at least one address.
@@ -65,7 +69,7 @@ class Mail:
             )
         mail = compose(message, sender=account.sender, recipients=recipients)
         until_s = time.monotonic() + self._timeout_s
-        session = MailSession(account.server, tls=self._tls, until_s=until_s)
+        session = MailSession(account.server, tls=lambda: self._tls, until_s=until_s)
         deliver = partial(self._deliver, session, mail, account, recipients)
         try:
             async with asyncio.timeout(self._timeout_s + LATEST_ANSWER_S):
@@ -112,7 +116,7 @@ def mail_problem(account: MailAccount, *, timeout_s: float = PROBE_S) -> str | N
     in, and send nothing.
     """
     until_s = time.monotonic() + timeout_s
-    session = MailSession(account.server, tls=ssl.create_default_context(), until_s=until_s)
+    session = MailSession(account.server, tls=ssl.create_default_context, until_s=until_s)
     try:
         session.open(_password(account))
         session.end(until_s)
@@ -132,7 +136,9 @@ class MailSession(smtplib.SMTP):
     It raises `TimeoutError` or `SMTPException` at the deadline.
     """
 
-    def __init__(self, server: MailServer, *, tls: ssl.SSLContext, until_s: float) -> None:
+    def __init__(
+        self, server: MailServer, *, tls: Callable[[], ssl.SSLContext], until_s: float
+    ) -> None:
         super().__init__(local_hostname="localhost")  # without a host it connects to nothing
         self._server, self._tls, self._until_s = server, tls, until_s
 
@@ -147,7 +153,7 @@ class MailSession(smtplib.SMTP):
         own = self.sock.getsockname()[0]
         self.local_hostname = f"[IPv6:{own}]" if ":" in own else f"[{own}]"
         if not self._server.is_tls and not self._server.is_loopback:
-            self.starttls(context=self._tls)
+            self.starttls(context=self._tls())
         if self._server.user is not None and password is not None:
             self.login(self._server.user, password)
 
@@ -196,7 +202,7 @@ class MailSession(smtplib.SMTP):
                 if not self._server.is_tls:
                     return found
                 found.settimeout(self._left_s())
-                return self._tls.wrap_socket(found, server_hostname=host)
+                return self._tls().wrap_socket(found, server_hostname=host)
             except OSError as broken:
                 found.close()
                 problem = broken

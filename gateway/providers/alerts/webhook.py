@@ -18,6 +18,7 @@ import hmac
 import ssl
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cached_property
 from http import HTTPStatus
 
 import httpx2
@@ -44,11 +45,13 @@ class Webhook:
     """
 
     def __init__(self, now: Callable[[], datetime], *, timeout_s: float = TIMEOUT_S) -> None:
-        """Load the trusted certificates; `now` dates the signatures, and `timeout_s` bounds each
-        delivery.
-        """
+        """Make the sender; `now` dates the signatures, and `timeout_s` bounds each delivery."""
         self._now, self._timeout_s = now, timeout_s
-        self._tls = ssl.create_default_context()
+
+    @cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Load the trusted certificates when first needed: it takes 20 ms."""
+        return ssl.create_default_context()
 
     async def send(self, message: AlertMessage, alerts: Alerts) -> None:
         """Deliver one alert: the receiver answered 2xx in time. Raises `NotDelivered`."""
