@@ -113,7 +113,7 @@ focus: .venv/dev.stamp ## Let the official FOCUS validator judge an export; need
 	@FOCUS_VALIDATOR=$(CURDIR)/.venv/focus/bin/focus-validator \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/focus/official_validator.py
 
-dashboard-tour: .venv/dev.stamp ## Click through the dashboard with 3 and 300 teams, wide, narrow, dark; screenshots in tests/output/tour
+dashboard-tour: .venv/dev.stamp ## Click through the dashboard as finance and as a team lead, with 3 and 300 teams; screenshots in tests/output/tour
 	@bash tests/install_tools.sh
 	@$(BIN)/python -m tests.dashboard.tour $(if $(TEAMS),--teams $(TEAMS))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 START_S, PAGE_S = 60, 60
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 WIDE = (1280, 1700)
+_ASKED_FOR_SERVER = re.compile(r"^http://[^/]+/[a-z-]+/_stcore/")
 
 
 @contextmanager
@@ -191,11 +193,11 @@ def _buttons(browser: webdriver.Chrome, text: str) -> list[webdriver.remote.webe
 
 def severe(browser: webdriver.Chrome) -> list[object]:
     """The errors of the browser's console. At `/teams` Streamlit first asks `/teams/_stcore` for
-    its server, to find out where the app's address begins.
+    its server, to find out where the app's address begins; so it does at each page.
     """
     console = browser.get_log("browser")  # type: ignore[no-untyped-call]  # selenium leaves this one untyped
     errors = [entry for entry in console if entry["level"] == "SEVERE"]
-    return [entry for entry in errors if "/teams/_stcore/" not in entry["message"]]
+    return [entry for entry in errors if not _ASKED_FOR_SERVER.search(entry["message"])]
 
 
 def listens(port: int) -> bool:
