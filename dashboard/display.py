@@ -51,6 +51,13 @@ def exact_money(amount: Decimal | None) -> str:
     return UNKNOWN if amount is None else f"${plain_decimal(amount)}"
 
 
+def rate(usd_per_mtok: Decimal) -> str:
+    """Return every digit of a rate, at least two: `$0.80`. A rounded rate is another rate."""
+    text = plain_decimal(usd_per_mtok)
+    whole, _, decimals = text.partition(".")
+    return f"${whole}.{decimals.ljust(2, '0')}"
+
+
 def counted(number: Cell, noun: str) -> str:
     """Return a number with its noun, `1 request` or `1,234 requests`."""
     return f"{count(number)} {noun}{'' if number == 1 else 's'}"
@@ -123,7 +130,7 @@ def cell(column: Column, value: Cell) -> str:
         return NOTHING if means_nothing(column) else UNKNOWN
     match column.kind:
         case ColumnKind.MONEY if column.name.endswith("_usd_per_mtok"):
-            return exact_money(Decimal(str(value)))  # a rate that is rounded is another rate
+            return rate(Decimal(str(value)))
         case ColumnKind.MONEY:
             return money(value, currency_of(column))
         case ColumnKind.COUNT:
@@ -141,7 +148,8 @@ def cell(column: Column, value: Cell) -> str:
         case ColumnKind.FLAG:
             return "yes" if value else "no"
         case _:
-            return str(value)
+            text = str(value)
+            return text.replace("_", " ") if column.name == "kind" else text  # of tokens
 
 
 _HEADINGS = {
@@ -245,6 +253,11 @@ def heading(column: Column) -> str:
     if column.kind is ColumnKind.MONEY and currency != "USD":
         name = name.replace(currency.lower(), "usd")
     return _usd_heading(name).replace("USD", currency)
+
+
+def heading_of_name(name: str) -> str | None:
+    """Return the heading of a column that a text names, None for a name without one of its own."""
+    return _HEADINGS.get(name)
 
 
 def _usd_heading(name: str) -> str:

@@ -8,21 +8,24 @@ import re
 
 import streamlit as st
 
-from dashboard.display import heading, inert
+from dashboard.display import heading, heading_of_name, inert
 from gateway.reports import Receipt, Report
 
 _NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
 
 
-def show_notes(answered: Report | Receipt) -> None:
-    """Show a report's or receipt's notes: completeness, unknown and derived shares, omissions.
-
-    A column is named by its heading on the page.
+def show_notes(*answered: Report | Receipt) -> None:
+    """Show the notes of reports or of a receipt, each once: completeness, unknown and derived
+    shares, omissions. A column is named by its heading on the page.
     """
-    notes = answered.notes
-    if isinstance(answered, Report):
-        names = {column.name: f"“{heading(column)}”" for column in answered.columns}
-        notes = tuple(_NAME.sub(lambda found: names.get(found[0], found[0]), one) for one in notes)
+    columns = [one for each in answered if isinstance(each, Report) for one in each.columns]
+    names = {column.name: heading(column) for column in columns}
+
+    def named(found: re.Match[str]) -> str:
+        known = names.get(found[0]) or heading_of_name(found[0])
+        return found[0] if known is None else f"“{known}”"
+
+    notes = dict.fromkeys(_NAME.sub(named, note) for each in answered for note in each.notes)
     with st.container(border=True):
         st.markdown("**About these figures**")
         st.caption("  \n".join(f"• {inert(note)}" for note in notes))

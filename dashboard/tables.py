@@ -22,6 +22,8 @@ NUMBERS = (
     ColumnKind.SHARE,
 )
 MOST_ROWS_SHOWN, TALL_PX = 18, 560
+SHORT_NAME = 10  # letters
+MOST_NAME_PX, PADDING_PX, LETTER_PX = 320, 24, 8
 SHADE = "background-color: rgba(128, 138, 150, 0.16)"  # on both themes
 
 Reads = Mapping[str, Callable[[Any], str]]  # the format of a column's cells, by heading
@@ -73,7 +75,13 @@ def show_cells(
         "hide_index": True,
         "placeholder": UNKNOWN,
         "height": "content" if len(frame) <= MOST_ROWS_SHOWN else TALL_PX,
-        "column_config": {name: st.column_config.Column(alignment="right") for name in numbers},
+        "column_config": {
+            name: st.column_config.Column(
+                alignment="right" if name in numbers else None,
+                width=_width(cells) if place == 0 and name not in numbers else None,
+            )
+            for place, (name, cells) in enumerate(columns.items())
+        },
     }
     if key is None:
         st.dataframe(styled, **settings)
@@ -93,6 +101,14 @@ def show_cells(
     )
     picked = event.selection.rows
     return picked[0] if picked else None
+
+
+def _width(cells: Sequence[Cell]) -> int | None:
+    """Return the width of the column of names in pixels, so that the grid cuts none of them off;
+    None, its own choice, for short ones.
+    """
+    longest = max((len(str(one)) for one in cells), default=0)
+    return None if longest <= SHORT_NAME else min(MOST_NAME_PX, PADDING_PX + LETTER_PX * longest)
 
 
 def _without_gaps(column: Column, values: Sequence[Cell]) -> Sequence[Cell]:

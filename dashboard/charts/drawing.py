@@ -20,8 +20,7 @@ from dashboard.shell.viewer import separators
 COLOURS = ("#2F7FC8", "#C97B00", "#00997A", "#B5609A", "#D9622B", "#7A7FD0", "#8A8F98")
 HEIGHT_PX = 290
 MONEY_AXIS = "$,~r"
-LABEL_PX = 130  # of a name in a legend
-LEGEND_COLUMNS = alt.ExprRef(f"max(1, floor(width / {LABEL_PX + 30}))")
+LABEL_PX, LETTER_PX, SYMBOL_PX = 130, 7, 30  # of a name in a legend
 
 Point = Mapping[str, Any]
 PICK = "pick"  # the name of a chart's selection
@@ -44,12 +43,12 @@ def colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
     The legend has as many columns as fit the chart's width: on a narrow screen a fourth was cut at
     its edge.
     """
+    label_px = min(LABEL_PX, LETTER_PX * max(map(len, domain), default=0))
+    columns = alt.ExprRef(f"max(1, floor(width / {label_px + SYMBOL_PX}))")
     return alt.Color(
         "group:N",
         scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
-        legend=alt.Legend(
-            title=None, orient="top", offset=6, labelLimit=LABEL_PX, columns=LEGEND_COLUMNS
-        ),
+        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=LABEL_PX, columns=columns),
     )
 
 

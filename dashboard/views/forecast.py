@@ -20,7 +20,7 @@ from dashboard.shell.leading import refusals_shown
 from dashboard.shell.period import today
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
-from gateway.reports import Cell, Dimension
+from gateway.reports import Cell, Dimension, Report
 
 SPLITS = (
     Dimension.TEAM,
@@ -59,9 +59,9 @@ def _show_figures(choices: Choices) -> None:
     st.subheader(f"{today():%B %Y}, by {label_of(by).lower()}")
     show_report(report, (by, *FIGURES))
     csv_button(st, report, name=f"forecast-by-{by}")
-    show_notes(report)
-    _show_months_ahead(choices)
+    ahead = _show_months_ahead(choices)
     _show_spikes(choices, by)
+    show_notes(report, ahead)
 
 
 def _show_headlines(total: Mapping[str, Cell]) -> None:
@@ -88,13 +88,12 @@ def _show_headlines(total: Mapping[str, Cell]) -> None:
     )
 
 
-def _show_months_ahead(choices: Choices) -> None:
+def _show_months_ahead(choices: Choices) -> Report:
     """Show the coming months with their ranges."""
     report = answer("outlook", choices.question())
     st.subheader("The months ahead")
     if not report.rows:
-        show_notes(report)
-        return
+        return report
     charts.ranges(
         [{**row, "month": _short(row["month"])} for row in report.records()],
         place="month",
@@ -106,7 +105,7 @@ def _show_months_ahead(choices: Choices) -> None:
         alt_text="Expected spending of each coming month, with its range",
     )
     csv_button(st, report, name="outlook")
-    show_notes(report)
+    return report
 
 
 def _short(month: Cell) -> str:

@@ -105,7 +105,6 @@ def _show_figures(choices: Choices) -> None:
         show_notes(hours)
     st.subheader("Engines now")
     engines.show_samples()
-    st.caption(f"Shown: {inert(choices.label)}.")
 
 
 def _show_headlines(total: Mapping[str, Cell]) -> None:

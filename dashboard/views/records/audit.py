@@ -20,7 +20,7 @@ from dashboard.tables import show_report
 from dashboard.views.records.pickers import pick, rows_with
 from gateway.reports import Dataset, Report
 
-SHOWN = ("at", "action", "subject", "operator", "db_user", "reason", "details")
+SHOWN = ("at", "action", "subject", "operator", "db_user", "reason")
 MOST_ACTS = 1_000  # of one page of the report
 MOST_FINDINGS = 20
 

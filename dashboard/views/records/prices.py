@@ -103,7 +103,7 @@ def _show_prices(report: Report, state: str) -> None:
         st.info(EMPTY[state], icon=":material/sell:")
         return
     names = [name for name in RATES if not (state == "current" and name == NOT_NOW)]
-    has = {name: any(row[name] is not None for row in report.records()) for name in names}
+    has = {name: any(row[name] for row in report.records()) for name in names}
     show_report(report, [name for name in names if has[name]])
     csv_button(st, report, name=f"prices-{state}")
     for text in _stand_ins(report.records()):

@@ -178,12 +178,13 @@ def _show_doubts(doubts: Sequence[Doubt]) -> None:
 
 
 def _by_region(records: Sequence[Mapping[str, Cell]]) -> list[dict[str, object]]:
-    """Return the attempts of each region and destination, for the bars."""
+    """Return the attempts of each region and destination, most first, for the bars."""
     sums: dict[str, int] = {}
     for row in records:
         place = f"{row['region']} ({row['destination']})"
         sums[place] = sums.get(place, 0) + _count(row)
-    return [{"region": place, "attempts": attempts} for place, attempts in sums.items()]
+    ranked = sorted(sums.items(), key=lambda pair: -pair[1])
+    return [{"region": place, "attempts": attempts} for place, attempts in ranked]
 
 
 def _count(row: Mapping[str, Cell]) -> int:

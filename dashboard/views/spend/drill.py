@@ -59,7 +59,8 @@ PLURALS: Mapping[str, str] = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drill:
     """A page that leads down: its name, its address, the levels of its chain, the other splits that
-    it offers, its report and the columns of its table after the money.
+    it offers, its report and the columns of its table after the money. A panel returns the report
+    that it shows.
     """
 
     title: str
@@ -69,7 +70,7 @@ class Drill:
     others: Sequence[Dimension]
     report: str
     columns: Sequence[str]
-    panels: Mapping[str, Callable[[Choices], None]]
+    panels: Mapping[str, Callable[[Choices], Report | None]]
 
 
 def show_drill(page: Drill) -> None:
@@ -132,12 +133,13 @@ def _show_figures(page: Drill, choices: Choices, by: str) -> None:
     _show_headlines(choices, report, found.against)
     go_down = partial(_go_down, choices, by)
     panel = choose_look([OVER_TIME, *page.panels])
+    of_panel = None
     if panel == OVER_TIME:
         _show_over_time(page, choices, by, report=report, go_down=go_down)
     else:
-        page.panels[panel](choices)
+        of_panel = page.panels[panel](choices)
     _show_table(page, choices, by, report=report, go_down=go_down)
-    show_notes(report)
+    show_notes(*([] if of_panel is None else [of_panel]), report)
 
 
 def _go_down(choices: Choices, by: str, value: str) -> None:

@@ -18,7 +18,7 @@ from dashboard.shell.leading import MODELS
 from dashboard.source import answer
 from dashboard.tables import show_cells, show_report
 from dashboard.views.spend.drill import Drill, show_drill
-from gateway.reports import Cell, Dimension
+from gateway.reports import Cell, Dimension, Report
 
 SAVINGS = (
     "input_tokens",
@@ -73,7 +73,7 @@ def show() -> None:
     show_drill(PAGE)
 
 
-def _show_places(choices: Choices) -> None:
+def _show_places(choices: Choices) -> Report | None:
     """Show the cost at self-hosted and external deployments, by day."""
     currency, figure = choices.currency, choices.money("cost_usd")
     by = (Dimension.DAY.value, Dimension.DESTINATION.value)
@@ -91,15 +91,16 @@ def _show_places(choices: Choices) -> None:
         currency=currency,
     )
     csv_button(st, daily, name=f"destinations-{choices.file_label}", label="By day")
+    return daily
 
 
-def _show_tokens(choices: Choices) -> None:
+def _show_tokens(choices: Choices) -> Report | None:
     """Show the tokens of each kind, by day and as a table with shares."""
     report = answer("tokens", choices.question())
     kinds = [label for name, label in TOKEN_KINDS.items() if report.total[name]]
     if not kinds:
         st.caption("No tokens were reported for these attempts.")
-        return
+        return report
     charts.stacked_days(
         [
             {"day": row["day"], "kind": label, "tokens": row[name]}
@@ -128,6 +129,7 @@ def _show_tokens(choices: Choices) -> None:
         shaded=[len(kinds)],
     )
     csv_button(st, report, name=f"tokens-{choices.file_label}", label="By day")
+    return report
 
 
 def _part(part: Cell, whole: int) -> Decimal:
@@ -135,14 +137,14 @@ def _part(part: Cell, whole: int) -> Decimal:
     return Decimal(str(part)) / whole
 
 
-def _show_savings(choices: Choices) -> None:
+def _show_savings(choices: Choices) -> Report | None:
     """Show the savings by the providers' prompt caches, by model."""
     by = Dimension.MODEL.value
     report = answer("savings", choices.question(by=(by,)))
     total, currency = report.total, choices.currency
     if not (total["cached_input_tokens"] or total["cache_write_tokens"]):
         st.caption("No provider reported cached tokens for these attempts.")
-        return
+        return report
     unknown = total["unknown_saving_attempts"]
     rest = f" · unknown for {counted(unknown, 'attempt')}" if unknown else ""
     saved = metric_money(total[choices.money("cache_saving_usd")], currency)
@@ -153,16 +155,17 @@ def _show_savings(choices: Choices) -> None:
     )
     show_report(report, (by, *(choices.money(name) for name in SAVINGS)))
     csv_button(st, report, name=f"savings-{choices.file_label}", label="Savings")
+    return report
 
 
-def _show_token_costs(choices: Choices) -> None:
+def _show_token_costs(choices: Choices) -> Report | None:
     """Show the cost of each kind of tokens; it reads single events, so nothing else asks for it."""
-    show_panel(TOKEN_COSTS, choices)
+    return show_panel(TOKEN_COSTS, choices)
 
 
-def _show_routing(choices: Choices) -> None:
+def _show_routing(choices: Choices) -> Report | None:
     """Show the savings of routing, by route."""
-    show_panel(ROUTING, choices)
+    return show_panel(ROUTING, choices)
 
 
 PAGE = Drill(

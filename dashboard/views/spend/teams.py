@@ -9,7 +9,6 @@ from dataclasses import replace
 import streamlit as st
 
 from dashboard.downloads import csv_button
-from dashboard.notes import show_notes
 from dashboard.question_page import ShownReport, show_panel
 from dashboard.shell.changes import compared_question
 from dashboard.shell.choices import Choices
@@ -17,7 +16,7 @@ from dashboard.shell.leading import TEAMS
 from dashboard.source import answer
 from dashboard.tables import show_report
 from dashboard.views.spend.drill import Drill, show_drill
-from gateway.reports import Dimension
+from gateway.reports import Dimension, Report
 
 REASONS = ("change_usd", "volume_usd", "price_usd", "other_usd", "total_usd", "previous_usd")
 
@@ -44,23 +43,23 @@ UNIT_COSTS = ShownReport(
 )
 
 
-def _show_unit_costs(choices: Choices) -> None:
+def _show_unit_costs(choices: Choices) -> Report | None:
     """Show the cost of a request, an answer, a thousand tokens, an end user, a task, a session."""
-    show_panel(UNIT_COSTS, choices)
+    return show_panel(UNIT_COSTS, choices)
 
 
-def _show_reasons(choices: Choices) -> None:
+def _show_reasons(choices: Choices) -> Report | None:
     """Show how much of each change is volume and how much is price, by team and model."""
     asked = compared_question(choices, by=None)
     if asked is None:
         st.caption("Choose a time and a comparison above: a change needs two times.")
-        return
+        return None
     with st.spinner("Reading …", show_time=True):
         report = answer("spend", replace(asked, asks_why=True, by=None))
     names = [choices.money(name) for name in REASONS]
     show_report(report, (Dimension.TEAM.value, Dimension.MODEL.value, *names))
     csv_button(st, report, name=f"reasons-{choices.file_label}", label="Reasons")
-    show_notes(report)
+    return report
 
 
 PAGE = Drill(
