@@ -107,7 +107,7 @@ def _width(cells: Sequence[Cell]) -> int | None:
     """Return the width of the column of names in pixels, so that the grid cuts none of them off;
     None, its own choice, for short ones.
     """
-    longest = max((len(str(one)) for one in cells), default=0)
+    longest = max((len(one) for one in cells if isinstance(one, str)), default=0)
     return None if longest <= SHORT_NAME else min(MOST_NAME_PX, PADDING_PX + LETTER_PX * longest)
 
 

@@ -21,6 +21,8 @@ COLOURS = ("#2F7FC8", "#C97B00", "#00997A", "#B5609A", "#D9622B", "#7A7FD0", "#8
 HEIGHT_PX = 290
 MONEY_AXIS = "$,~r"
 LABEL_PX, LETTER_PX, SYMBOL_PX = 130, 7, 30  # of a name in a legend
+# Room for half a mark at the edge; the bottom is Streamlit's own.
+PADDING_PX = {"left": 0, "top": 6, "right": 6, "bottom": 20}
 
 Point = Mapping[str, Any]
 PICK = "pick"  # the name of a chart's selection
@@ -71,7 +73,7 @@ def draw(chart: Any, alt_text: str, currency: str, click: Click | None) -> None:
     thousands, decimals = separators()
     signs = ["$", ""] if currency == "USD" else ["", f" {currency}"]
     numbers = alt.NumberLocale(decimal=decimals, thousands=thousands, grouping=[3], currency=signs)
-    chart = chart.configure(locale=alt.Locale(number=numbers))
+    chart = chart.configure(locale=alt.Locale(number=numbers)).properties(padding=PADDING_PX)
     if click is None:
         st.altair_chart(chart, alt=alt_text)
         return

@@ -163,9 +163,12 @@ class Step:
     words: str
 
 
-def waterfall(steps: Sequence[Step], *, size_title: str, alt_text: str) -> None:
+def waterfall(
+    steps: Sequence[Step], *, kinds: Sequence[str], size_title: str, alt_text: str
+) -> None:
     """Show a waterfall for each deployment: each step begins where the one above ends, and the last
-    is the whole. The steps' names stand at the axis, so that no reader needs the colours.
+    is the whole. The steps' names stand at the axis, so that no reader needs the colours, which are
+    those of all `kinds` in their order.
     """
     frame = pd.DataFrame(
         {
@@ -177,7 +180,6 @@ def waterfall(steps: Sequence[Step], *, size_title: str, alt_text: str) -> None:
             "words": [step.words for step in steps],
         }
     )
-    kinds = list(dict.fromkeys(step.kind for step in steps))
     colours = dict(zip(kinds, COLOURS, strict=False)) | {WHOLE: COLOURS[-1]}
     ends = [float(edge) for step in steps for edge in (step.begin, step.end)]
     # Room for the amount beside the longest bar.
@@ -196,7 +198,7 @@ def waterfall(steps: Sequence[Step], *, size_title: str, alt_text: str) -> None:
         x2="end:Q",
         color=alt.Color(
             "kind:N",
-            scale=alt.Scale(domain=kinds, range=[colours[kind] for kind in kinds]),
+            scale=alt.Scale(domain=list(kinds), range=[colours[kind] for kind in kinds]),
             legend=alt.Legend(title=None, orient="top", offset=6, columns=3),
         ),
         tooltip=[

@@ -56,6 +56,7 @@ COMPARED = (
     "break_even_tokens_per_day",
     "break_even_utilisation",
 )
+APPLIED = "Applied to teams"
 OWN_LINES = {"empty": "Empty", "underfilled": "Underfilled", "variance": "Variance"}
 MOST_TEAMS = 4  # of the bars: with the other lines, as many as there are colours
 MOST_PRICE = 10_000.0
@@ -160,6 +161,7 @@ def _show_waterfall(lines: Report, choices: Choices) -> None:
         return
     charts.waterfall(
         _steps(lines.records()),
+        kinds=(APPLIED, *OWN_LINES.values(), charts.WHOLE),
         size_title="USD",
         alt_text="The GPU bill of each deployment: applied by team, empty, underfilled, variance",
     )
@@ -224,7 +226,7 @@ def _steps(records: Sequence[Mapping[str, Cell]]) -> list[charts.Step]:
                 charts.Step(
                     deployment=deployment,
                     name=name,
-                    kind="Applied to teams" if is_team else name,
+                    kind=APPLIED if is_team else name,
                     begin=until,
                     end=until + amount,
                     words=money(amount),

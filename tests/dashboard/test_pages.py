@@ -349,3 +349,18 @@ def test_models_without_cached_tokens_says_so(look: Open, write: Write) -> None:
     app.button_group(key="look").set_value("Prompt caches").run()
 
     assert "No provider reported cached tokens" in texts(app)
+
+
+@pytest.mark.parametrize(
+    ("usd", "text"), [("0.8", "$0.80"), ("3", "$3.00"), ("0.287037037037", "$0.287037037037")]
+)
+def test_a_rate_keeps_its_digits(usd: str, text: str) -> None:
+    """A rounded rate is another rate, and one with a single digit looks like a slip."""
+    assert display.rate(Decimal(usd)) == text
+
+
+def test_notes_name_columns_by_their_headings(look: Open, write: Write) -> None:
+    """A reader of the page does not know the names in the files."""
+    write(event(1))
+    app = page(look, models_page, look="Prompt caches")
+    assert "_usd" not in texts(app).replace("\\", "")

@@ -267,11 +267,13 @@ def _show_bars(choices: Choices, report: Report, by: str, target: str, words: st
     """Show the largest parts and the rest as bars; a click opens the part."""
     figure, currency = choices.money("total_usd"), choices.currency
     found = ranked(report, most=MOST_SHARES)
-    points: list[dict[str, Cell]] = [{**row, by: as_option(row[by])} for row in found.rows]
+    points: list[dict[str, Cell]] = [
+        {**row, by: as_option(row[by])} for row in found.rows if row[figure] != 0
+    ]
+    listed = {str(point[by]) for point in points}
     if found.rest is not None:
         points.append({**found.rest, by: f"{found.hidden:,} other {words}"})
     shares = {str(point[figure]): share(point.get("share")) for point in points}
-    listed = {str(point[by]) for point in points[: len(found.rows)]}
 
     def picked(value: str) -> None:
         lead_to(target, address_of(choices, **({by: value} if value in listed else {})))

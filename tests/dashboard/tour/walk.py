@@ -168,6 +168,11 @@ def _names(parameter: str) -> Callable[[webdriver.Chrome], bool]:
     return lambda browser: f"{parameter}=" in browser.current_url
 
 
+def _has_title(title: str) -> Callable[[webdriver.Chrome], bool]:
+    """A condition that holds if the page has a title."""
+    return lambda browser: title in [h.text for h in browser.find_elements(By.TAG_NAME, "h1")]
+
+
 def _is_named(team: str, texts: Sequence[str]) -> bool:
     """True if texts have a team's name: as a text of its own, since "search" is a word too, or
     anywhere if the name is no common word.
@@ -179,7 +184,7 @@ def _sign_in(browser: webdriver.Chrome, address: str) -> None:
     """Sign in by the button, as whoever the provider names."""
     browser.get(address)
     click_button(browser, "Sign in")
-    until_shown(browser, "Sign out")
+    wait_for(browser, _has_title("Overview"))  # on a narrow screen the menu is folded away
     until_still(browser)
 
 
@@ -193,7 +198,7 @@ def _open_from_menu(browser: webdriver.Chrome, page: str) -> None:
     """Click a page of the menu, and wait for its title."""
     links = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stSidebarNavLink]")
     next(link for link in links if link.text.splitlines()[-1] == page).click()
-    wait_for(browser, lambda b: page in [h.text for h in b.find_elements(By.TAG_NAME, "h1")])
+    wait_for(browser, _has_title(page))
     until_still(browser)
 
 
