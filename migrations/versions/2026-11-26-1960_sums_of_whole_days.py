@@ -3,6 +3,9 @@ and groups are found by hashing. `before` leaves out the days that are still bei
 
 `demo-data` writes days while earlier ones are summed. Without `before` a day that is half written
 would be summed twice. The release before calls the functions without it, as before.
+
+Hours, days and months have a lock each, so that one process sums days while another sums hours. A
+day whose hours change meanwhile has a new row in `dirty_days`, and waits.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ CREATE FUNCTION tollgate.refresh_hours(most integer, before timestamptz DEFAULT 
 DECLARE
     hours timestamptz[];
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtext('tollgate.refresh_rollups')) THEN
+    IF NOT pg_try_advisory_xact_lock(hashtext('tollgate.refresh_hours')) THEN
         RETURN 0;
     END IF;
     WITH taken AS (
@@ -77,7 +80,7 @@ DECLARE
     first timestamptz;
     past timestamptz;
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtext('tollgate.refresh_rollups')) THEN
+    IF NOT pg_try_advisory_xact_lock(hashtext('tollgate.refresh_days')) THEN
         RETURN 0;
     END IF;
     WITH taken AS (
@@ -113,7 +116,7 @@ CREATE FUNCTION tollgate.refresh_months(most integer, before date DEFAULT 'infin
 DECLARE
     months date[];
 BEGIN
-    IF NOT pg_try_advisory_xact_lock(hashtext('tollgate.refresh_rollups')) THEN
+    IF NOT pg_try_advisory_xact_lock(hashtext('tollgate.refresh_months')) THEN
         RETURN 0;
     END IF;
     WITH taken AS (

@@ -5,6 +5,7 @@ hours.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 
@@ -19,6 +20,7 @@ from gateway.services.stores import PriceList, Stores
 # Events whose days are summed up while the next ones are made: each sum has some fixed costs, and
 # those of the last events have a core to themselves.
 SUM_EVERY = 50_000
+SUMMING = 2  # one sums up hours, and the other the days of those that are done
 
 
 @dataclass(slots=True)
@@ -70,9 +72,29 @@ def write_organisation(
     stores.prices.store_event_prices(dated.price for each in prices.values() for dated in each)
     traffic = Traffic(size, calendar, prices, is_demo=not is_ledger)
     found = WrittenOrganisation(calendar, prices)
+    summing = ThreadPoolExecutor(SUMMING)
+    try:
+        make = SliceMaker(traffic, is_ledger)
+        _copy_and_sum(stores, make, found=found, summing=summing, on_progress=on_progress)
+    finally:
+        summing.shutdown(cancel_futures=True)
+    stores.database.refresh_rollups()
+    return found
+
+
+def _copy_and_sum(
+    stores: Stores,
+    make: SliceMaker,
+    *,
+    found: WrittenOrganisation,
+    summing: ThreadPoolExecutor,
+    on_progress: Callable[[int], None],
+) -> None:
+    """Copy all events into the ledger, and sum up the days that are whole meanwhile."""
     done = summed = 0
-    slices = list(slices_of(traffic.hours()))
-    for number, one in enumerate(stores.bulk.copy(slices, SliceMaker(traffic, is_ledger)), 1):
+    sums: list[Future[int]] = []
+    slices = list(slices_of(make.traffic.hours()))
+    for number, one in enumerate(stores.bulk.copy(slices, make), 1):
         done += one.events
         found.new_events += one.new
         add_up(found.usage, one.kept)
@@ -80,9 +102,9 @@ def write_organisation(
         whole_until = _whole_until(slices, number)
         if found.new_events and whole_until is not None and done - summed >= SUM_EVERY:
             summed = done
-            stores.database.refresh_rollups(before=whole_until)
-    stores.database.refresh_rollups()
-    return found
+            sums.append(summing.submit(stores.database.refresh_rollups, before=whole_until))
+    for days in sums:
+        days.result()
 
 
 def _whole_until(slices: Sequence[Sequence[Hour]], number: int) -> date | None:
