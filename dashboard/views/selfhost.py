@@ -150,7 +150,7 @@ def _share_text(part: Cell, whole: Cell) -> str | None:
     """Return a part's share of the bill for people; None if either is unknown or the bill is 0."""
     if part is None or not whole:
         return None
-    return f"{Decimal(str(part)) / Decimal(str(whole)):.1%} of the bill"
+    return f"{share(Decimal(str(part)) / Decimal(str(whole)))} of the bill"
 
 
 def _show_waterfall(lines: Report, choices: Choices) -> None:
