@@ -80,7 +80,8 @@ SPLITS = (*Dimension, "tag:feature", "tag:customer")
 # Waiting times are not counted by end user and tag: these pages read events.
 UNTIMED = (Dimension.END_USER, Dimension.TAG)
 COMBINED = "one team, one week: "
-ALMOST_NONE = 100  # the newest event is read from the end of an index
+# The newest event, or a page of 100 and the one after it, is read from the end of an index.
+ALMOST_NONE = 101
 # Combinations that no sums hold, as report, splits and a filter, of one team in one week.
 COMBINATIONS: Sequence[tuple[str, Sequence[str], str | None]] = (
     ("spend", ("key", "end_user"), None),
