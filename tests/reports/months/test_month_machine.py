@@ -55,7 +55,7 @@ ACCEPTED = dict.fromkeys(
 )
 STEPS = settings(
     max_examples=int(os.environ.get("TOLLGATE_MONTH_SEQUENCES", "3")),
-    stateful_step_count=12,
+    stateful_step_count=16,
     deadline=None,
 )
 AS_CLOSED = (
@@ -204,9 +204,11 @@ class MonthMachine(RuleBasedStateMachine):
             self.spent += cost - old.cost_nusd
             self.written[place] = changed
 
-    @rule(month=st.sampled_from(MONTHS))
-    def close(self, month: date) -> None:
-        """Close a month; it works for the oldest one that is not closed."""
+    @rule(drawn=st.none() | st.sampled_from(MONTHS))
+    def close(self, drawn: date | None) -> None:
+        """Close the month that is next, or any: it works for the oldest one that is not closed."""
+        nexts = [one for one, done in self.is_closed.items() if not done]
+        month = drawn or (nexts[0] if nexts else MONTHS[-1])
         if not any(self.is_closed.values()) and month != MONTHS[0]:
             return  # a ledger may begin with any month: here it begins with the first
         is_next = not self.is_closed[month] and all(
@@ -222,9 +224,11 @@ class MonthMachine(RuleBasedStateMachine):
         self.is_closed[month] = True
         self.closed[month, close.version] = self._shown(month, close.version)
 
-    @rule(month=st.sampled_from(MONTHS))
-    def reopen(self, month: date) -> None:
-        """Reopen a month; it works for the newest closed one."""
+    @rule(drawn=st.none() | st.sampled_from(MONTHS))
+    def reopen(self, drawn: date | None) -> None:
+        """Reopen the newest closed month, or any, for which it does not work."""
+        closed = [one for one, done in self.is_closed.items() if done]
+        month = drawn or (closed[-1] if closed else MONTHS[0])
         is_newest = self.is_closed[month] and not self.is_closed.get(next_month(month), False)
         try:
             self.months.reopen(month, reason="a test")
