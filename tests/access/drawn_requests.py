@@ -40,7 +40,8 @@ _LEDGERS = {
 }
 # Reports on the GPUs of all teams and on the audit log: only the twin's reader sees these.
 OF_ORGANISATION = {"gpu", "gpu-bill", "gpu-waterfall", "engines", "selfhost-vs-api", "audit"}
-_VOLATILE = {"age_s", "forecast_usd", "idle_usd"}
+_UNITS = ("usd", "eur")
+_VOLATILE = {"age_s", "forecast_usd", *(f"idle_{unit}" for unit in _UNITS)}
 _OF_POLICY = {"residency": {"rules"}}  # columns of the policy's text, which a team does not see
 _IDLE_NOTES = ("Idle GPU cost", "idle_usd")
 _MONTHS = ("all", "2026-08", "2026-09", "2026-10", "2026-11", "2026-12")
@@ -141,7 +142,10 @@ def _of_report(report: Report) -> str:
 
 def _is_idle_alone(row: Mapping[str, object]) -> bool:
     """Return True for a row of idle cost alone: the twin's reader sees that of no team, too."""
-    return "idle_usd" in row and not row["attempts"] and not row["total_usd"]
+    return any(
+        f"idle_{unit}" in row and not row["attempts"] and not row[f"total_{unit}"]
+        for unit in _UNITS
+    )
 
 
 def _words(rng: Random) -> dict[str, Any]:
