@@ -13,7 +13,8 @@ import streamlit as st
 
 from dashboard.charts.drawing import COLOURS, MONEY_AXIS, Click, Point, clickable, draw
 
-ROOM_FOR_WORDS = 1.9  # of the longest bar
+ROOM_FOR_WORDS = 1.9  # of the longest bar, with an amount and a share beside it
+ROOM_FOR_AMOUNT = 1.4  # of the longest bar, also on a narrow screen
 WHOLE = "Bill"  # the last step of a waterfall, in grey
 MOST_OF_A_GAUGE = (
     1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
@@ -183,7 +184,7 @@ def waterfall(
     colours = dict(zip(kinds, COLOURS, strict=False)) | {WHOLE: COLOURS[-1]}
     ends = [float(edge) for step in steps for edge in (step.begin, step.end)]
     # Room for the amount beside the longest bar.
-    scale = alt.Scale(domain=[min(0.0, *ends), max(0.0, *ends) * 1.15], nice=False)
+    scale = alt.Scale(domain=[min(0.0, *ends), max(0.0, *ends) * ROOM_FOR_AMOUNT], nice=False)
     y = alt.Y(
         "step:N",
         title=None,
