@@ -71,10 +71,12 @@ def _show_spending(spent: Report) -> None:
         delta=_change(total["change_share"]),
         delta_color="inverse",
         border=True,
+        height="stretch",
         help="From the first of the month, in UTC, compared with as many days before.",
     )
-    cards[1].metric("Attempts", count(total["attempts"]), border=True)
-    cards[2].metric("Of unknown cost", count(total["unknown_attempts"]), border=True)
+    cards[1].metric("Attempts", count(total["attempts"]), border=True, height="stretch")
+    unknown = count(total["unknown_attempts"])
+    cards[2].metric("Of unknown cost", unknown, border=True, height="stretch")
 
 
 def _change(changed: Cell) -> str | None:

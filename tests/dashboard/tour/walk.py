@@ -66,7 +66,7 @@ FIGURES = (
 # The texts of the page, each by itself, without the names of icons, which are texts too.
 TEXTS = """
 return [...document.querySelectorAll('body *:not(script):not(style)')]
-    .filter(e => !e.children.length && !e.closest('[data-testid=stIconMaterial]'))
+    .filter(e => !e.children.length && !getComputedStyle(e).fontFamily.includes('Material'))
     .map(e => e.textContent.trim()).filter(t => t);
 """
 
