@@ -444,8 +444,8 @@ def _rest_of(measure: Measure, total: Mapping[str, Cell], listed: Sequence[Cell]
     is_sum = measure.adds_up and not measure.is_ratio and isinstance(whole, int | Decimal)
     if not is_sum or measure.kind not in (ColumnKind.COUNT, ColumnKind.MONEY):
         return None
-    parts = sum((Decimal(cell) for cell in listed if isinstance(cell, int | Decimal)), Decimal(0))
-    return _cell(Decimal(whole) - parts, measure.kind)  # type: ignore[arg-type]  # is_sum says so
+    parts = sum(cast("Iterable[int]", filter(None, listed)))  # None is an unknown part
+    return whole - parts  # type: ignore[operator]  # is_sum says so
 
 
 def _left_out(rows: Sequence[object]) -> tuple[str, ...]:
