@@ -163,9 +163,17 @@ def tables(browser: webdriver.Chrome) -> list[list[dict[str, str]]]:
 
 def pick_row(browser: webdriver.Chrome, *, table: int = 0, row: int = 0) -> None:
     """Pick a row of a table: its box is at the left, below the head. A page that is still drawn
-    would move it away.
+    would move it away, so it is pressed once it has stood at one place twice.
     """
     until_still(browser)
+    places: list[object] = []
+
+    def is_at_rest(b: webdriver.Chrome) -> bool:
+        seen = b.find_elements(By.CSS_SELECTOR, "[data-testid=stDataFrame] canvas")
+        places.append(seen[2 * table].rect if len(seen) > 2 * table else None)
+        return places[-1] is not None and places[-2:-1] == places[-1:]
+
+    wait_for(browser, is_at_rest)
     grid = browser.find_elements(By.CSS_SELECTOR, "[data-testid=stDataFrame] canvas")[2 * table]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", grid)
     left, top = -grid.size["width"] // 2, -grid.size["height"] // 2

@@ -113,6 +113,7 @@ def test_back_shows_the_filters_that_were_left(
     wait_for(browser, lambda b: tables(b) and len(tables(b)[0]) == 2)
     pick_row(browser)
     until_shown(browser, "Attempt total")
+    until_still(browser)
     browser.back()
     until_shown(browser, part)
     assert "team=research" in browser.current_url
