@@ -74,10 +74,6 @@ def _show_figures(choices: Choices) -> None:
         f"**{inert(count(attempts))} attempts · {inert(money(total['cost_usd']))}**  \nPick a "
         "row to see its receipt."
     )
-    shown = f"{dataset()}_{choices.file_label}_{sorted(choices.where.items())}_{number}"
-    picked = show_report(report, COLUMNS, key=f"events_{shown}")
-    if picked is not None:
-        receipt.open_receipt(UUID(str(report.records()[picked]["request_id"])))
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.session_state["page_number"] = number
         st.number_input(
@@ -103,6 +99,10 @@ def _show_figures(choices: Choices) -> None:
             help="Every event that matches, as CSV. On the command line: tollgate report events "
             "--format csv",
         )
+    shown = f"{dataset()}_{choices.file_label}_{sorted(choices.where.items())}_{number}"
+    picked = show_report(report, COLUMNS, key=f"events_{shown}")
+    if picked is not None:
+        receipt.open_receipt(UUID(str(report.records()[picked]["request_id"])))
     show_notes(report)
 
 
