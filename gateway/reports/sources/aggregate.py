@@ -405,7 +405,8 @@ def _rows_of(
     for row in found:
         cells_of_row = list(row)
         for place in counts:
-            cells_of_row[place] = _cell(cells_of_row[place], ColumnKind.COUNT)
+            if (count := cells_of_row[place]) is not None:
+                cells_of_row[place] = int(count)
         if tag is not None and cells_of_row[tag] == UNALLOCATED:
             for place in ratios:
                 cells_of_row[place] = None
