@@ -68,17 +68,37 @@ PAGES: Mapping[str, Sequence[Asked]] = {
     ),
     "Latency": (("latency", ("route", "deployment")), ("latency", ("day", "deployment"))),
 }
+# Pages whose bar has few filters, or none.
+OTHER_PAGES: Mapping[str, Sequence[Asked]] = {
+    "Budgets and forecast, forecast": (("forecast", ("team",)),),
+    "Budgets and forecast, months ahead": (("outlook", ()),),
+    "Budgets and forecast, spikes": (("spikes", ("team",)),),
+    "Self-hosted economics": (
+        ("gpu", ()),
+        ("gpu-bill", ()),
+        ("spend", ("team",)),
+        ("selfhost-vs-api", ()),
+    ),
+    "Requests": (("events", ()),),
+    "Meter quality": (("meter-quality", ("provider",)),),
+    "Refusals": (("refusals", ()), ("refusals", ("day",)), ("refusals", ("team",))),
+    "Residency": (("residency", ()),),
+    "Prices": (("prices", ()),),
+    "Audit": (("audit", ()),),
+    "Close and export": (("closes", ()),),
+}
 REPORTS_ALONE: Sequence[Asked] = (
     ("retries", ("route",)),
     ("months", ()),
-    ("events", ()),
     ("unit-costs", ("team",)),
     ("movers", ("team",)),
-    ("meter-quality", ("provider",)),
+    ("savings", ("model",)),
+    ("tokens", ("day",)),
 )
 SPLITS = (*Dimension, "tag:feature", "tag:customer")
 # Waiting times are not counted by end user and tag: these pages read events.
 UNTIMED = (Dimension.END_USER, Dimension.TAG)
+OF_NO_MONTH = "outlook"
 COMBINED = "one team, one week: "
 # The newest event, or a page of 100 and the one after it, is read from the end of an index.
 ALMOST_NONE = 101
@@ -235,10 +255,13 @@ def _all_asked(
     database: Database, month: str
 ) -> Iterator[tuple[str, Sequence[tuple[str, Question]], int]]:
     """Yield everything to ask: its name, its reports with their questions, and the tries."""
-    for page, questions in PAGES.items():
+    for page, questions in {**PAGES, **OTHER_PAGES}.items():
         yield (
             f"page {page}",
-            [(report, ask(month=month, by=by)) for report, by in questions],
+            [
+                (report, ask(month=None if report == OF_NO_MONTH else month, by=by or None))
+                for report, by in questions
+            ],
             TRIES,
         )
     for report, by in REPORTS_ALONE:
