@@ -51,7 +51,10 @@ class ReturnAddress:
 
 def _asked_page(headers: Headers) -> str | None:
     """Return the page of this dashboard that a login was opened from, None for another site's."""
-    page = urlsplit(headers.get("referer", ""))
+    try:
+        page = urlsplit(headers.get("referer", ""))
+    except ValueError:  # no address, as `http://[`
+        return None
     if not page.netloc or page.netloc != headers.get("host"):
         return None
     return _own_path(f"{page.path}?{page.query}" if page.query else page.path)
@@ -67,6 +70,9 @@ def _kept_page(headers: Headers) -> str | None:
 
 
 def _own_path(address: str) -> str | None:
-    """Return an address if it is a path of this server: `//host` and a line break are none."""
+    """Return an address if it is a path of this server: `//host` and a line break are none, and a
+    header has no letters beyond ASCII.
+    """
     is_own = address.startswith("/") and not address.startswith(("//", "/\\"))
-    return address if is_own and address.isprintable() and len(address) <= MOST_CHARS else None
+    is_plain = address.isascii() and address.isprintable() and len(address) <= MOST_CHARS
+    return address if is_own and is_plain else None
