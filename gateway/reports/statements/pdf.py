@@ -27,6 +27,7 @@ MISSING_NOTE = (
 # Millimetres on a sheet of A4, 210 × 297.
 LEFT, WIDTH, TOP, BOTTOM = 16.0, 178.0, 12.0, 12.0
 GAP = 8.0  # between two columns
+MOST_LETTERS = 500  # more than fit into a line; each letter that is cut costs a look at all others
 HALF = (WIDTH - GAP) / 2
 INK, GREY, BLUE, LINE = (28, 39, 51), (90, 106, 120), (20, 80, 110), (221, 228, 234)
 GREEN, AMBER, PALE = (29, 107, 69), (138, 82, 0), (242, 246, 248)
@@ -279,6 +280,7 @@ class _Sheet:
         if (shrinks or align == "R") and pdf.get_string_width(line) > room:
             pdf.set_font_size(size * room / pdf.get_string_width(line) * 0.99)
         if pdf.get_string_width(line) > room:
+            line = line[:MOST_LETTERS]
             while line and pdf.get_string_width(f"{line}…") > room:
                 line = line[:-1]
             line = f"{line}…"

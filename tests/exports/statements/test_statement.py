@@ -200,6 +200,14 @@ def test_the_longest_statement_is_one_page() -> None:
     assert pages(statement_file(empty, StatementFormat.PDF)) == 1
 
 
+def test_a_name_of_any_length_is_cut() -> None:
+    """Each letter that was cut measured all the others: 10,000 letters held the command for more
+    than a minute, and these would hold it for hours.
+    """
+    long = replace(worst_case(), cost_centre="l" * 100_000)
+    assert pages(statement_file(long, StatementFormat.PDF)) == 1
+
+
 def test_a_letter_that_the_font_lacks_is_named_and_html_has_it() -> None:
     """A name that turned into question marks would be signed unread."""
     page = page_of(worst_case())
