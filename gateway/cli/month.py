@@ -181,7 +181,7 @@ def verify(ctx: typer.Context, month: MonthArgument, format: FormatOption = Form
             f"Version {one.close.version}, reopened since: {one.close.sha256} stored, "
             f"{one.sha256} recomputed."
         )
-    wrong = [one for one in found if one.sha256 != one.close.sha256]
+    wrong = [one for one in found if one.differing or one.sha256 != one.close.sha256]
     if wrong:
         parts = ", ".join(sorted({name for one in wrong for name in one.differing}))
         raise OperatorError(

@@ -128,9 +128,9 @@ def test_verify_names_what_was_changed_past_tollgate(cli: Cli, database: Databas
         connection.commit()
     ran = cli("month", "verify", "2026-10", "--format", "json")
     row = json.loads(ran.out)
-    assert (ran.code, row["sha256"] == sha256, row["differs"]) == (1, True, ["events"])
+    assert (ran.code, row["sha256"] == sha256, row["differs"]) == (1, True, ["events", "figures"])
     assert row["recomputed_sha256"] != sha256
-    assert "is not as it was closed: its events changed" in ran.err
+    assert "is not as it was closed: its events, figures changed" in ran.err
 
 
 def test_a_closed_month_shows_the_same_bytes_for_ever(cli: Cli, database: Database) -> None:

@@ -45,10 +45,15 @@ class MonthClose:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedMonth:
-    """A closed month with the hash of its facts as they are now."""
+    """A closed month with the hash of its facts as they are now. `events`, `adjustments` and
+    `total_usd` are its figures by the same facts.
+    """
 
     close: MonthClose
     recomputed: tuple[HashedPart, ...]
+    events: int
+    adjustments: int
+    total_usd: Decimal
 
     @property
     def sha256(self) -> str:
@@ -57,9 +62,15 @@ class VerifiedMonth:
 
     @property
     def differing(self) -> Sequence[str]:
-        """Return the names of the parts that differ from those that were closed."""
+        """Return the names of the parts that differ from those that were closed, and `figures` if
+        the counts or the total of the close are not those of its facts.
+        """
         stored = {part.name: part for part in self.close.parts}
-        return [part.name for part in self.recomputed if stored.get(part.name) != part]
+        found = [part.name for part in self.recomputed if stored.get(part.name) != part]
+        closed = (self.close.events, self.close.adjustments, self.close.total_usd)
+        if closed != (self.events, self.adjustments, self.total_usd):
+            found.append("figures")
+        return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,7 @@ release may add parts, and still verifies the earlier closes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -188,6 +188,10 @@ PARTS = (
     _Part(name="idle", selects=(_IDLE_RULES, _IDLE_COSTS)),
     _Part(name="currencies", selects=(_CURRENCIES,)),
     _Part(name="true-ups", selects=(_TRUE_UPS,)),
+)
+# A close has at least these. Whoever may close states its parts: a hash over none never differs.
+FIRST_PARTS = frozenset(
+    ("events", "adjustments", "allocation", "rates", "shares", "idle", "currencies", "true-ups")
 )
 OnPart = Callable[[str, int], None]  # called with the name of a part and the rows read
 # Days are hashed side by side: to hash one takes a core of Postgres. Two, as the bar is for.
@@ -373,7 +377,7 @@ class _Facts:
 
 
 def _hashed(
-    facts: _Facts, names: Sequence[str], on_part: OnPart
+    facts: _Facts, names: Collection[str], on_part: OnPart
 ) -> tuple[tuple[HashedPart, ...], dict[str, _Sums]]:
     """Return the parts of a month's hash with these names, and the sums of each."""
     parts, sums = [], {}
@@ -392,8 +396,14 @@ def _hashed(
 
 def _verified(facts: _Facts, close: MonthClose, on_part: OnPart) -> VerifiedMonth:
     """Return a closed version with the parts of its hash computed again."""
-    parts, _ = _hashed(facts, [part.name for part in close.parts], on_part)
-    return VerifiedMonth(close=close, recomputed=parts)
+    parts, sums = _hashed(facts, FIRST_PARTS | {part.name for part in close.parts}, on_part)
+    return VerifiedMonth(
+        close=close,
+        recomputed=parts,
+        events=sums["events"].counted,
+        adjustments=sums["adjustments"].counted,
+        total_usd=usd_from_nusd(int(sums["events"].nusd + sums["adjustments"].nusd)),
+    )
 
 
 def _closes(connection: Connection, month: date) -> list[MonthClose]:

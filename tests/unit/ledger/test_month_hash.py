@@ -28,7 +28,9 @@ def test_the_hash_is_that_of_the_lines_of_its_parts() -> None:
 
 
 def test_a_verified_month_names_the_parts_that_differ() -> None:
-    """Another number of rows, another hash, or a part that the close did not have."""
+    """Another number of rows, another hash, a part that the close did not have, or a count or total
+    that its facts do not have.
+    """
     close = MonthClose(
         month=date(2026, 10, 1),
         version=1,
@@ -43,11 +45,13 @@ def test_a_verified_month_names_the_parts_that_differ() -> None:
         parts=PARTS,
         is_reopened=False,
     )
-    same = VerifiedMonth(close=close, recomputed=PARTS)
+    same = VerifiedMonth(
+        close=close, recomputed=PARTS, events=2, adjustments=0, total_usd=Decimal("1.00")
+    )
     assert (same.differing, same.sha256) == ([], close.sha256)
     found = (replace(PARTS[0], rows=3), PARTS[1], replace(PARTS[1], name="shares"))
-    changed = VerifiedMonth(close=close, recomputed=found)
-    assert changed.differing == ["events", "shares"]
+    changed = replace(same, recomputed=found, events=3)
+    assert changed.differing == ["events", "shares", "figures"]
     assert changed.sha256 != close.sha256
 
 

@@ -315,6 +315,15 @@ closed_gpu_hours = Table(
     Index("closed_gpu_hours_version", "month", "version", "hour"),
 )
 
+# The close that a transaction has begun: it records no other month and no other moment.
+closes_begun = Table(
+    "closes_begun",
+    metadata,
+    Column("xact", Xid8, primary_key=True, server_default=text("pg_current_xact_id()")),
+    Column("month", Date, nullable=False),
+    Column("closed_at", TIMESTAMPTZ, nullable=False),
+)
+
 # The idle cost of these hours, with the team that bears it.
 closed_idle_costs = Table(
     "closed_idle_costs",
