@@ -201,9 +201,7 @@ def test_the_longest_statement_is_one_page() -> None:
 
 
 def test_a_name_of_any_length_is_cut() -> None:
-    """Each letter that was cut measured all the others: 10,000 letters held the command for more
-    than a minute, and these would hold it for hours.
-    """
+    """Each letter that was cut measured all others: these would hold the command for minutes."""
     long = replace(worst_case(), cost_centre="l" * 100_000)
     assert pages(statement_file(long, StatementFormat.PDF)) == 1
 
