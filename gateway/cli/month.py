@@ -166,7 +166,7 @@ def verify(ctx: typer.Context, month: MonthArgument, format: FormatOption = Form
     """Compute the hash of each closed version of a month again, and print the stored and the
     recomputed one. Exit 1 if they differ.
 
-    `differs` names the parts of the hash that changed.
+    `differs` names the parts of the hash that changed, and `figures` for the counts and total.
     """
     toolbox: Toolbox = ctx.obj
     wanted = month_start(month)
