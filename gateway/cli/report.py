@@ -78,6 +78,18 @@ class NamedReport(TyperCommand):
         """Return the usage of a report for its help, as it follows `tollgate report spend`."""
         return ["[OPTIONS]"]
 
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        """Begin the help with the report's own question and split: the options are the same for
+        every report.
+        """
+        kind = REPORTS.get(ctx.info_name)
+        if kind is not None:
+            by = f" Split by {', '.join(kind.by)}, unless --by says otherwise." if kind.by else ""
+            formatter.write_paragraph()
+            with formatter.indentation():
+                formatter.write_text(kind.question + by)
+        super().format_help_text(ctx, formatter)
+
 
 app = typer.Typer(
     name="report",

@@ -62,6 +62,15 @@ def test_help_names_only_commands_that_exist(capfd: pytest.CaptureFixture[str]) 
     assert not set(NOT_BUILT) & set(commands)
 
 
+def test_help_of_a_report_begins_with_its_question(capfd: pytest.CaptureFixture[str]) -> None:
+    """The options are the same for every report; what it answers is not."""
+    assert without_database("report", "savings", "--help") == 0
+    text = " ".join(capfd.readouterr().out.split())
+    assert "What did the providers' prompt caches save? Split by model" in text
+    assert without_database("report", "prices", "--help") == 0
+    assert "Which prices count" in capfd.readouterr().out
+
+
 def test_help_needs_no_settings() -> None:
     """Whoever broke a setting looks into the help first."""
 
