@@ -136,3 +136,18 @@ def test_what_is_never_approved(cli: Cli, database: Database, tmp_path: Path) ->
     )
     assert (unknown.code, "nobody-knows" in unknown.err) == (1, True)
     assert booked(database) == []
+
+
+def test_an_approval_names_what_it_leaves_open(
+    cli: Cli, database: Database, tmp_path: Path
+) -> None:
+    """A missing bill is never booked: it does not count as booked already."""
+    month = make_month(SEED)
+    provider = loaded(cli, database, tmp_path, month)
+    command = ("reconcile", "approve", "--provider", provider, "--month", "2026-10", "--yes")
+    first = cli(*command, "--reason", "invoice 4711").err
+    assert "Still open, because it is never booked: missing_bill, timing." in first
+    assert "nothing was changed" not in first
+    again = cli(*command, "--reason", "invoice 4711").err
+    assert "Everything is booked already: nothing was changed." in again
+    assert "Still open, because it is never booked: missing_bill, timing." in again

@@ -255,7 +255,23 @@ def approve(
         format,
     )
     if not booked.adjustments:
-        note("Everything is booked already: nothing was changed.")
+        is_booked = any(row.cause in causes for row in found.rows)
+        note(
+            f"{'Everything is booked already' if is_booked else 'There is nothing to book'}: "
+            "nothing was changed."
+        )
+    left = sorted(
+        {
+            "unexplained" if row.cause is Cause.NONE else row.cause.value
+            for row in found.rows
+            if row.difference_nusd and row.cause not in APPROVED
+        }
+    )
+    if left:
+        note(
+            f"Still open, because it is never booked: {', '.join(left)}. The rows: tollgate "
+            f"reconcile show --provider {provider} --month {month}"
+        )
 
 
 def _check_provider(provider: str) -> None:
