@@ -157,7 +157,7 @@ def page_of(statement: CostCentreStatement) -> StatementPage:
         total=format_amount(statement.total, statement.currency),
         total_label=f"Total for {month.label}",
         change=_change_text(statement),
-        share=f"{percent(statement.total, statement.all_total)} of all cost centres",
+        share=f"{percent(statement.total, statement.all_total)} of all spending",
         facts=(
             ("Cost centre", statement.cost_centre),
             ("Title", statement.title or UNKNOWN_SHARE),

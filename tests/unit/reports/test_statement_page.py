@@ -66,7 +66,7 @@ def test_the_page_says_the_total_its_change_and_its_share() -> None:
     assert (page.total, page.change, page.share) == (
         "$100.00",
         "+$20.00 (+25.0 %) since September 2026",
-        "25.0 % of all cost centres",
+        "25.0 % of all spending",
     )
     assert (page.cost_centre, page.state, page.is_final) == (
         "Payments · CC-1207",
