@@ -56,6 +56,7 @@ NOT_ACTS = {
     "budget_periods",
     "busy_rollup",
     "closed_gpu_hours",
+    "closes_begun",
     "closed_idle_costs",
     "deployment_prices",
     "dirty_days",
