@@ -26,6 +26,13 @@ ACCEPTED = dict.fromkeys(
     ("unpartitioned-events", "unreconciled-providers", "missing-gpu-bills"), "a test"
 )
 
+LATE_CORRECTION = """
+INSERT INTO tollgate.adjustments (adjustment_id, request_id, attempt, team, cost_centre,
+  posted_period, occurred_at, amount_nusd, kind, reason, author)
+VALUES (gen_random_uuid(), :request, 1, 'payments', 'CC-1207', '2026-09-01', :at, 700000000,
+  'reprice', 'a test', 'test')
+"""
+
 
 def bill(database: Database, *, usd: int, hours: int = 2, invoice: str = "INV-1") -> Decimal:
     """Import a bill of some hours of August; return the amount booked late."""
@@ -75,6 +82,31 @@ def test_a_late_bill_is_the_invoice_less_what_the_closed_hours_showed(
         ("qwen-eu", None, None, SEPTEMBER, 4 * 10**9),
         ("qwen-eu", None, None, SEPTEMBER, -7 * 10**9),
     ]
+
+
+def test_a_late_charge_changes_no_line_of_a_closed_bill(
+    finance: Reports, write: Write, database: Database
+) -> None:
+    """Teams + empty + underfilled + variance = bill, also after a late event and a correction of an
+    hour of the closed month, and once the month was closed again.
+    """
+    own: dict[str, Any] = {"is_self_hosted": True, "deployment": "qwen-eu", "provider": "vllm"}
+    first = event(1, at=BEGIN, **own)
+    write(first)
+    bill(database, usd=6)
+    months = MonthStore(database)
+    months.close(AUGUST, billed=(), accepted=ACCEPTED)
+    closed = finance.run("gpu-bill", ask(month="2026-08"))
+    assert closed.total["amount_usd"] == 6
+    write(event(2, at=BEGIN, team="search", cost_nusd=10**9, lines=(), **own))
+    with database.begin() as connection:
+        connection.execute(text(LATE_CORRECTION), {"request": first.request_id, "at": BEGIN})
+    assert finance.run("spend", ask(month="2026-09")).total["total_usd"] == Decimal("1.7")
+    assert finance.run("gpu-bill", ask(month="2026-08")).rows == closed.rows
+    months.reopen(AUGUST, reason="once more")
+    assert finance.run("gpu-bill", ask(month="2026-08")).total["amount_usd"] == 6
+    months.close(AUGUST, billed=(), accepted=ACCEPTED)
+    assert finance.run("gpu-bill", ask(month="2026-08")).total["amount_usd"] == 6
 
 
 def test_a_reopened_month_shows_the_bill_in_its_own_hours(
