@@ -8,6 +8,8 @@ from typing import Any, Literal
 from dashboard.filters import dataset
 from gateway.reports import Report, to_csv
 
+MOST_ATTEMPTS = 500_000  # in one file of a page: it is made in the memory of the dashboard
+
 
 def csv_button(
     place: Any,

@@ -22,6 +22,8 @@ NUMBERS = (
     ColumnKind.SHARE,
 )
 MOST_ROWS_SHOWN, TALL_PX = 18, 560
+# Of one table: each cell is formatted before the page is sent, and pandas formats 262,144 at most.
+MOST_LISTED = 5_000
 SHORT_NAME = 10  # letters
 MOST_NAME_PX, PADDING_PX, LETTER_PX = 320, 24, 8
 SHADE = "background-color: rgba(128, 138, 150, 0.16)"  # on both themes
@@ -30,15 +32,17 @@ Reads = Mapping[str, Callable[[Any], str]]  # the format of a column's cells, by
 
 
 def show_report(report: Report, names: Sequence[str], *, key: str | None = None) -> int | None:
-    """Show the named columns of a report as a table; with `key` a row can be picked: return its
-    position, else None.
+    """Show the named columns of a report as a table, of its first rows if there are too many; with
+    `key` a row can be picked: return its position, else None.
     """
     columns = [next(c for c in report.columns if c.name == name) for name in names]
     places = [report.columns.index(column) for column in columns]
     cells = {
-        column: [row[place] for row in report.rows]
+        column: [row[place] for row in report.rows[:MOST_LISTED]]
         for column, place in zip(columns, places, strict=True)
     }
+    if len(report.rows) > MOST_LISTED:
+        st.caption(f"The first {MOST_LISTED:,} of {len(report.rows):,} rows; the file has all.")
     return show_cells(
         {heading(column): _without_gaps(column, values) for column, values in cells.items()},
         {heading(column): partial(_read, column) for column in columns},

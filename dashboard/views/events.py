@@ -10,7 +10,7 @@ import streamlit as st
 
 from dashboard import empty_states
 from dashboard.display import count, inert, money
-from dashboard.downloads import csv_button
+from dashboard.downloads import MOST_ATTEMPTS, csv_button
 from dashboard.filters import dataset
 from dashboard.notes import show_notes
 from dashboard.shell.bar import Applies, show_bar
@@ -91,13 +91,19 @@ def _show_figures(choices: Choices) -> None:
             label="This page",
             help=f"The {len(report.rows)} events of this page, as CSV.",
         )
-        csv_button(
-            st,
-            whole_csv("events", choices.question()),
-            name=f"events-{choices.file_label}",
-            label=f"All {count(attempts)}",
-            help="Every event that matches, as CSV. On the command line: tollgate report events "
-            "--format csv",
+        if attempts <= MOST_ATTEMPTS:
+            csv_button(
+                st,
+                whole_csv("events", choices.question()),
+                name=f"events-{choices.file_label}",
+                label=f"All {count(attempts)}",
+                help="Every event that matches, as CSV. On the command line: tollgate report "
+                "events --format csv",
+            )
+    if attempts > MOST_ATTEMPTS:
+        st.caption(
+            f"A file of this page has at most {count(MOST_ATTEMPTS)} attempts: choose a shorter "
+            "time or a filter, or write it in a shell: `tollgate report events --format csv`"
         )
     shown = f"{dataset()}_{choices.file_label}_{sorted(choices.where.items())}_{number}"
     picked = show_report(report, COLUMNS, key=f"events_{shown}")

@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import streamlit as st
 
+from dashboard.downloads import MOST_ATTEMPTS
 from dashboard.source import export_file
 from gateway.reports import (
     ADJUSTMENTS,
@@ -18,7 +19,6 @@ from gateway.reports import (
     focus_export,
 )
 
-MOST_ATTEMPTS = 500_000  # in one file of a page: it is made in the memory of the dashboard
 FORMATS = {"CSV": "csv", "CSV, compressed": "csv.gz", "Parquet": "parquet", "Excel": "xlsx"}
 MIME = {
     "csv": "text/csv",

@@ -34,6 +34,7 @@ from dashboard.shell.leading import REQUESTS, lead_to, refusals_shown, requests_
 from dashboard.shell.look import choose_look
 from dashboard.shell.ranked import MOST_ROWS, show_ranked
 from dashboard.source import answer, newest_event
+from dashboard.tables import MOST_LISTED
 from gateway.reports import UNALLOCATED, Cell, Dimension, Report
 
 LONG_DAYS = 100  # a longer time is drawn by month
@@ -305,7 +306,7 @@ def _show_table(
         names=[name for name in names if name in {one.name for one in report.columns}],
         key=f"table_{page.url_path}_{signature}_{shows_all}",
         on_pick=go_down,
-        most=len(report.rows) if shows_all else MOST_ROWS,
+        most=MOST_LISTED if shows_all else MOST_ROWS,
         on_rest=partial(_show_all, signature),
         words=f"other {PLURALS.get(by, 'rows')}",
     )
@@ -316,7 +317,8 @@ def _show_table(
         csv_button(st, report, name=_file(page, choices, by))
         requests_button(st, choices)
         if len(report.rows) > MOST_ROWS + 1 and not is_time(by):
-            label = "Show fewer" if shows_all else f"Show all {len(report.rows):,}"
+            listed = f"{MOST_LISTED:,} of" if len(report.rows) > MOST_LISTED + 1 else "all"
+            label = "Show fewer" if shows_all else f"Show {listed} {len(report.rows):,}"
             wanted = None if shows_all else signature
             st.button(label, key="all", on_click=_show_all, args=(wanted,))
 
@@ -328,7 +330,7 @@ def _has_figures(report: Report, name: str) -> bool:
 
 
 def _show_all(signature: str | None) -> None:
-    """Let the table of one view have all its rows; None: the largest alone."""
+    """Let the table of one view have all its rows, or as many as fit; None: the largest alone."""
     st.session_state[ALL_ROWS] = signature
 
 
