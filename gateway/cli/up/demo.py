@@ -16,7 +16,7 @@ import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.progress import ProgressStep
-from gateway.errors import BadUsage, OperatorError
+from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError
 from gateway.services.demo.organisation import OrganisationSize
 from gateway.services.demo_events import demo_events, demo_prices
 from gateway.services.demo_teams import DEPLOYMENTS
@@ -134,22 +134,30 @@ def _write_organisation(
     from gateway.services.demo.write import write_organisation
 
     size.check()
-    with (
-        toolbox.open_booking() as stores,
-        ProgressStep("Writing events", out=sys.stderr) as step,
-    ):
+    reached = 0
+    try:
+        with (
+            toolbox.open_booking() as stores,
+            ProgressStep("Writing events", out=sys.stderr) as step,
+        ):
 
-        def on_progress(events: int) -> None:
-            step.advance(f"{events:,} of {size.events:,} events", done=events / size.events)
+            def on_progress(events: int) -> None:
+                nonlocal reached
+                reached = events
+                step.advance(f"{events:,} of {size.events:,} events", done=events / size.events)
 
-        written = write_organisation(
-            stores,
-            size,
-            last_day=toolbox.now().date() - timedelta(days=1),
-            price_list=toolbox.machine.price_list(),
-            is_ledger=folder is not None,
-            on_progress=on_progress,
-        )
+            written = write_organisation(
+                stores,
+                size,
+                last_day=toolbox.now().date() - timedelta(days=1),
+                price_list=toolbox.machine.price_list(),
+                is_ledger=folder is not None,
+                on_progress=on_progress,
+            )
+    except DatabaseUnavailable:
+        if reached:
+            note(f"{reached:,} events are there and stay. Repeat the command: it adds the others.")
+        raise
     made: list[dict[str, str]] = []
     if folder is not None:
         files = demo_files(size, written.calendar, written.usage, written.prices)

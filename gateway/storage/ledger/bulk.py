@@ -133,7 +133,13 @@ class _Copier:
     def copy(self, one: S, make: Make[S, R]) -> CopiedSlice[R]:
         """Make a slice's events and copy them in one transaction, unless they are there."""
         events, kept = make(one)
-        new = self._sessions.transact(partial(self._insert, events=events)) if events else 0
+        if not events:
+            return CopiedSlice(events=0, new=0, kept=kept)
+        hours = _hours_of(events)
+        # The row of a new month is committed first. In the slice's transaction it would be locked
+        # until the slice is there, and the other process waits for a lock only seconds.
+        self._sessions.transact(partial(_posted, months=_months_of(hours)))
+        new = self._sessions.transact(partial(self._insert, events=events, hours=hours))
         return CopiedSlice(events=len(events), new=new, kept=kept)
 
     def close(self) -> None:
@@ -141,7 +147,13 @@ class _Copier:
         self._sessions.close()
         self._database.close()
 
-    def _insert(self, connection: psycopg.Connection[Any], *, events: Sequence[UsageEvent]) -> int:
+    def _insert(
+        self,
+        connection: psycopg.Connection[Any],
+        *,
+        events: Sequence[UsageEvent],
+        hours: Sequence[datetime],
+    ) -> int:
         """Copy events in the present transaction; return 0 if the first of them is there."""
         first = events[0]
         cursor = connection.cursor()
@@ -151,17 +163,29 @@ class _Copier:
         cursor.execute(_IS_THERE, (first.request_id, first.attempt, first.occurred_at))
         if cursor.fetchone() == (True,):
             return 0
-        seconds = sorted({(event.request_id.int >> 80) // HOUR_MS * 3600 for event in events})
-        hours = [datetime.fromtimestamp(each, UTC) for each in seconds]
-        months = sorted({hour.date().replace(day=1) for hour in hours})
-        cursor.execute(_POSTED, (months,))
-        posted: Mapping[date, date] = dict(cursor.fetchall())
+        posted = _posted(connection, months=_months_of(hours))
         with cursor.copy(_COPY.encode()) as copy:
             for begin in range(0, len(events), BLOCK):
                 block = events[begin : begin + BLOCK]
                 copy.write("".join([self._rows.of(event, posted) for event in block]))
         cursor.execute(_NOTE_HOURS, (hours,))
         return len(events)
+
+
+def _hours_of(events: Sequence[UsageEvent]) -> list[datetime]:
+    """Return the hours of events, each once and in their order."""
+    seconds = sorted({(event.request_id.int >> 80) // HOUR_MS * 3600 for event in events})
+    return [datetime.fromtimestamp(each, UTC) for each in seconds]
+
+
+def _months_of(hours: Sequence[datetime]) -> list[date]:
+    """Return the first day of each month of some hours."""
+    return sorted({hour.date().replace(day=1) for hour in hours})
+
+
+def _posted(connection: psycopg.Connection[Any], *, months: Sequence[date]) -> Mapping[date, date]:
+    """Return the month that each month's events count in; its state is kept until the commit."""
+    return dict(connection.execute(_POSTED, (months,)).fetchall())
 
 
 class _Rows:

@@ -73,8 +73,8 @@ _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
 _NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
 _BUSY = (
-    "Postgres was too busy to answer in time. Nothing was changed. Try again; look for "
-    "long transactions."
+    "Postgres was too busy to answer in time. The step that failed changed nothing. Try again; "
+    "look for long transactions."
 )
 _CANCELLED = "57014"
 _TOO_SLOW = (

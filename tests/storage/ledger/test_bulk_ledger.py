@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date, timedelta
 from decimal import Decimal
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
 from gateway.domain.budgets.budgets import Hold
 from gateway.domain.ledger.usage_event import UsageEvent
@@ -21,8 +22,12 @@ from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.storage.factories import NOON, event
 from tests.unit.demo.demo_traffic import traffic
+from tests.waiting import eventually
 
 ROLE = "tollgate_gateway"
+WAITING = """
+SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'tollgate.dirty_hours'::regclass
+"""
 ODD = (
     event(1, end_user='a "quoted"\tname\\', tags={"k": "ü\n"}, service_tier="flex"),
     event(2, usage_detail={"note": "x"}, usage=TokenUsage(input_tokens=7, audio_input_tokens=3)),
@@ -58,6 +63,11 @@ def rows(database: Database) -> list[tuple[object, ...]]:
             )
         )
         return [tuple(row) for row in found]
+
+
+def scalar(connection: Connection, query: str) -> object:
+    """Return the single value of a query."""
+    return connection.execute(text(query)).scalar_one()
 
 
 def copied(database_url: str, *slices: Sequence[UsageEvent], processes: int = 1) -> list[int]:
@@ -104,6 +114,23 @@ def test_two_processes_copy_as_one_does(database: Database, database_url: str) -
     with database.begin() as connection:
         nusd = connection.execute(text("SELECT sum(cost_nusd) FROM tollgate.spend_rollup"))
         assert nusd.scalar_one() == sum(one.cost_nusd or 0 for one in events)
+
+
+def test_a_new_month_does_not_wait_for_its_first_slice(
+    database: Database, database_url: str
+) -> None:
+    """The other process writes the same month. It would wait for the whole slice, and on a busy
+    machine a slice takes longer than Postgres lets it wait for a lock.
+    """
+    events = sample()
+    with ThreadPoolExecutor(1) as pool, database.begin() as blocking:
+        # A slice notes its hours last: there it waits, with all its locks.
+        blocking.execute(text("LOCK TABLE tollgate.dirty_hours IN SHARE MODE"))
+        copying = pool.submit(copied, database_url, events)
+        eventually(lambda: scalar(blocking, WAITING), "the slice at its last statement")
+        months = scalar(blocking, "SELECT count(*) FROM tollgate.periods")
+    assert copying.result() == [len(events)]
+    assert months == 1
 
 
 def test_an_event_with_a_hold_is_refused(database: Database, database_url: str) -> None:
