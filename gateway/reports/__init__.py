@@ -230,7 +230,7 @@ class Reports:
             if kind.each_row is None:
                 report = report.page(limit=question.limit, offset=question.offset)
             if kind.each_row is None or report.rows:
-                yield Export(report=report, rows=iter(report.rows))
+                yield Export(report=report, rows=iter(report.lines))
             else:
                 yield Export(report=report, rows=kind.each_row(snapshot, question))
 

@@ -32,7 +32,7 @@ def to_json(report: Report) -> str:
     """Return a report as JSON, `{"columns": [{"name", "unit"}], "rows": [{…}], "total": {…}, …}`;
     unknown is null.
     """
-    return "".join(json_pieces(Export(report=report, rows=iter(report.rows))))
+    return "".join(json_pieces(Export(report=report, rows=iter(report.lines))))
 
 
 def json_pieces(export: Export) -> Iterator[str]:
@@ -84,7 +84,7 @@ def to_csv(report: Report) -> str:
 
     Unknown is an empty cell; text cannot become a formula.
     """
-    return "".join(csv_lines(Export(report=report, rows=iter(report.rows))))
+    return "".join(csv_lines(Export(report=report, rows=iter(report.lines))))
 
 
 def csv_lines(export: Export) -> Iterator[str]:

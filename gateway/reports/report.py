@@ -70,6 +70,16 @@ class Report:
         names = [column.name for column in self.columns]
         return [dict(zip(names, row, strict=True)) for row in self.rows]
 
+    @property
+    def lines(self) -> tuple[tuple[Cell, ...], ...]:
+        """The rows; of a report without a split, which has none, its total as the only row. So a
+        format that has no place for a total has the figures too.
+        """
+        names = [column.name for column in self.columns]
+        if self.rows or not all(name in self.total for name in names):
+            return self.rows
+        return (tuple(self.total[name] for name in names),)
+
     def with_unknown(self, name: str) -> Report:
         """Return the report with one column unknown, in its rows and its total."""
         place = next(at for at, one in enumerate(self.columns) if one.name == name)

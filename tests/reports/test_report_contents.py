@@ -70,6 +70,22 @@ def test_a_total_of_unknown_costs_is_unknown(finance: Reports, write: Write) -> 
     assert finance.run("overview", ask()).total["cost_usd"] is None
 
 
+def test_a_report_without_a_split_has_its_figures_in_every_format(
+    finance: Reports, write: Write
+) -> None:
+    """CSV, XLSX and Parquet have no place for a total: the file had a header alone."""
+    write(event(1), event(2))
+
+    report = finance.run("overview", ask())
+
+    (line,) = csv.DictReader(StringIO(to_csv(report)))
+    assert (line["attempts"], line["total_usd"]) == ("2", "0.0012")
+    document = json.loads(to_json(report))
+    assert document["rows"] == [document["total"]]
+    with finance.export("overview", ask()) as export:
+        assert tuple(export.rows) == report.lines
+
+
 @pytest.mark.parametrize("name", OF_ATTEMPTS)
 def test_a_report_on_nothing_is_zero_and_says_so(finance: Reports, name: str) -> None:
     """Nothing happened is a fact, and the reader learns how to make something happen."""
