@@ -291,7 +291,7 @@ def _report_text(report: Report) -> str:
     rows = [
         [_cell_text(cell, c) for cell, c in zip(row, columns, strict=True)] for row in report.rows
     ]
-    if report.rows and report.total:
+    if rows and any(column.name in report.total for column in columns):
         total = [
             _cell_text(report.total[c.name], c) if c.name in report.total else "" for c in columns
         ]
@@ -299,7 +299,9 @@ def _report_text(report: Report) -> str:
             ["total" if position == 0 and not cell else cell for position, cell in enumerate(total)]
         )
     if not rows:
-        return _total_text(report) if report.total.get("attempts") else "No events.\n"
+        if report.total.get("attempts"):
+            return _total_text(report)
+        return "No events.\n" if "attempts" in report.total else "No rows.\n"
     return table_text(
         [column.name for column in columns],
         rows,

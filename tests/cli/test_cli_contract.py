@@ -411,6 +411,7 @@ def test_reports_have_the_agreed_shape(applied: Cli) -> None:
     assert {"unit"} <= set(report["columns"][0])
     assert (report["rows"], report["total"]["attempts"]) == ([], 0)
     assert applied.ok("report", "spend") == "No events.\n"
+    assert applied.ok("report", "closes") == "No rows.\n"
     assert {
         row["name"] for row in json.loads(applied.ok("report", "list", "--format", "json"))
     } >= {"spend", "events"}

@@ -68,6 +68,16 @@ def test_a_total_of_unknown_costs_is_unknown(finance: Reports, write: Write) -> 
     write(event(1, **UNKNOWN))
     assert finance.run("spend", ask()).total["cost_usd"] is None
     assert finance.run("overview", ask()).total["cost_usd"] is None
+    notes = finance.run("unsettled", ask()).notes
+    assert any("All attempts of this report (1) have an unknown cost" in note for note in notes)
+
+
+def test_a_report_says_which_time_it_covers(finance: Reports, write: Write) -> None:
+    """Without a month every month is in it: a reader took it for the running one."""
+    write(event(1))
+    assert finance.run("spend", ask()).notes[-1].startswith("Every month is in it. Money in USD")
+    (*_, last) = finance.run("spend", ask(month="2026-11")).notes
+    assert last.startswith("Money in USD")
 
 
 def test_a_report_without_a_split_has_its_figures_in_every_format(

@@ -135,8 +135,10 @@ def _time(question: Question) -> str:
     """Return the note on the units, and on the time that a fact belongs to."""
     currency = question.currency or "USD"
     if question.days is None:
+        every = "" if question.month else "Every month is in it. "
         return (
-            f"Money in {currency}, days and months in UTC; a month holds the events posted to it."
+            f"{every}Money in {currency}, days and months in UTC; a month holds the events posted "
+            "to it."
         )
     first, last = question.days
     return (
@@ -206,10 +208,14 @@ def _usage_certainty(total: Mapping[str, object], currency: str) -> tuple[str, .
     found = []
     if unknown:
         held = format_amount(Decimal(str(total["sure_held_usd"])), currency)
+        whose = (
+            f"All attempts of this report ({attempts:,}) have"
+            if unknown == attempts
+            else f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have"
+        )
         found.append(
-            f"{share_text(unknown, attempts)} of attempts ({unknown:,} of {attempts:,}) have an "
-            f"unknown cost: they are not in cost_usd; {held} is held for them, which is the most "
-            "they can cost."
+            f"{whose} an unknown cost: they are not in cost_usd; {held} is held for them, which is "
+            "the most they can cost."
         )
     if derived:
         found.append(
