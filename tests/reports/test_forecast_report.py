@@ -7,8 +7,10 @@ from decimal import Decimal
 
 import pytest
 
+from gateway.domain.forecasting.daily import History
 from gateway.errors import BadUsage
 from gateway.reports import Reports, ask
+from gateway.reports.forecasts.forecast import forecast_of, total_of
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
@@ -26,15 +28,19 @@ def days_back(count: int) -> datetime:
 
 @pytest.fixture
 def written(write: Write, database: Database) -> date:
-    """Two teams: one spends 10 USD a day, the other 4; yesterday one key of the first took 500."""
+    """Three teams: one spends 10 USD a day, one 4, one an odd amount that grows; yesterday one key
+    of the first took 500.
+    """
     number = 0
     events = []
     for back in range(7 * WEEKS, 0, -1):
-        for team, usd in (("payments", 10), ("search", 4)):
+        for team, nusd in (
+            ("payments", 10 * USD),
+            ("search", 4 * USD),
+            ("legal", 100_000_007 - 1_000_003 * back),
+        ):
             number += 1
-            events.append(
-                event(number, at=days_back(back), team=team, cost_nusd=usd * USD, lines=())
-            )
+            events.append(event(number, at=days_back(back), team=team, cost_nusd=nusd, lines=()))
     number += 1
     odd = {"key_id": "k987654321", "model": "gpt-5.5-pro", "cost_nusd": 500 * USD, "lines": ()}
     write(*events, event(number, at=days_back(1), **odd))
@@ -61,11 +67,34 @@ def test_the_parts_of_a_forecast_add_up(finance: Reports, written: date) -> None
     assert any("median of its weekday" in note for note in report.notes)
 
 
+def test_forecasts_add_up_to_the_nano_dollar() -> None:
+    """Each part is in whole nano-dollars, and so is their sum: a trend leaves longer fractions."""
+    first, month = date(2026, 9, 1), date(2026, 11, 1)
+    for ahead in range(1, 20):
+        rows = [
+            forecast_of(
+                History(
+                    first_day=first,
+                    amounts=tuple(Decimal(7 + part + day) / 10**9 for day in range(80)),
+                ),
+                month=month,
+                ahead=ahead,
+                interval=None,
+            )
+            for part in range(9)
+        ]
+        parts = [row.cells[1] for row in rows]
+        assert total_of(rows, None).cells[1] == sum(part for part in parts if part is not None)
+
+
 def test_a_month_that_is_over_is_its_own_forecast(finance: Reports, written: date) -> None:
     """And one that has not begun is asked of `outlook`."""
     over = (datetime.now(UTC).date().replace(day=1) - timedelta(days=1)).replace(day=1)
-    rows = finance.run("forecast", ask(month=f"{over:%Y-%m}", by=["cost_centre"])).records()
+    report = finance.run("forecast", ask(month=f"{over:%Y-%m}", by=["cost_centre"]))
+    rows = report.records()
     assert [row["forecast_usd"] == row["spent_usd"] == row["low_usd"] for row in rows] == [True]
+    last = datetime.now(UTC).date().replace(day=1) - timedelta(days=1)
+    assert f"From {over} to {last}, both inclusive" in report.notes[-1]
     with pytest.raises(BadUsage, match="outlook"):
         finance.run("forecast", ask(month="2999-01"))
 
@@ -85,7 +114,7 @@ def test_a_spike_names_its_driver(finance: Reports, written: date) -> None:
     assert (row["spent_usd"], row["usual_usd"], row["change_usd"]) == (510, 10, 500)
     assert (row["model"], row["key"], row["driver_usd"]) == ("gpt-5.5-pro", "k987654321", 500)
     expected = (
-        f"team payments, model gpt-5.5-pro, key k987654321: 5000% above its usual {written:%A}"
+        f"team payments, model gpt-5.5-pro, key k987654321: 5,000 % above its usual {written:%A}"
     )
     assert expected in report.notes[0]
     assert "$500" in report.notes[0]

@@ -101,7 +101,7 @@ def sentence(spike: Spike, *, part: str, model: str, key: str) -> str:
     """Return a spike in words; `part` names the owner of the amounts, such as `team payments`."""
     direction = "above" if spike.change > 0 else "below"
     against = (
-        f"{abs(spike.change) / spike.usual:.0%} {direction} its usual {spike.day:%A}, "
+        f"{100 * abs(spike.change) / spike.usual:,.0f} % {direction} its usual {spike.day:%A}, "
         if spike.usual > 0
         else f"where {spike.day:%A}s usually cost nothing, "
     )

@@ -20,6 +20,7 @@ from gateway.reports.forecasts.history import (
     days_before,
     in_order,
     one_split,
+    spent_between,
     today_of,
 )
 from gateway.reports.question import Question
@@ -76,6 +77,7 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
         for name, part in spending.parts.items()
     }
     total = total_of(list(rows.values()), of_whole.interval or tested.interval)
+    read = spent_between(snapshot, question, first=month, last=min(today, end))
     return Report(
         name="forecast",
         title=f"Forecast of {month:%Y-%m}",
@@ -87,10 +89,10 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
         ),
         total={
             **dict(zip(AMOUNTS, total.cells, strict=True)),
-            "attempts": spending.read.total["attempts"],
+            "attempts": read.total["attempts"],
         },
-        complete_until=spending.read.complete_until,
-        notes=(*_notes(tested, ahead), *spending.read.notes),
+        complete_until=read.complete_until,
+        notes=(*_notes(tested, ahead), *read.notes),
     )
 
 
@@ -109,6 +111,7 @@ def forecast_of(
     coming = expected(full, ahead) if ahead else Decimal(0)
     found = low = high = None
     if coming is not None:
+        coming = coming.quantize(_NANO)  # the parts are to add up to the total
         found = max(spent, booked + coming)
         if not coming:
             low = high = found
@@ -148,7 +151,8 @@ def _notes(tested: BackTest, ahead: int) -> tuple[str, ...]:
         return ("The month is over: its spending is the forecast.",)
     how = (
         f"forecast_usd is the spending of full days and {ahead} expected days: each the median of "
-        "its weekday in the last four weeks, times the trend. Unknown costs count as 0."
+        "its weekday in the last four weeks, times the trend. Unknown costs count as 0. A fee or "
+        "another adjustment counts once it is booked: those to come are not foreseen."
     )
     if tested.interval is None or tested.coverage is None or tested.median_error is None:
         return (

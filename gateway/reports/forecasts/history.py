@@ -89,6 +89,14 @@ def daily_spending(
     )
 
 
+def spent_between(snapshot: ReadSnapshot, question: Question, *, first: date, last: date) -> Report:
+    """Return the report of what was spent in the days that a reader asked about: its notes are on
+    them, and not on the months before, which a series reads too.
+    """
+    asked = replace(question, month=None, days=(first, last), compared=None, asks_why=False)
+    return aggregate(snapshot, asked, (ATTEMPTS, TOTAL), name="spent", title="", by=())
+
+
 def in_order(parts: dict[str, Decimal]) -> Iterator[str]:
     """Yield names by their amounts, the largest first, `unallocated` last."""
     yield from sorted(parts, key=lambda name: (name == UNALLOCATED, -parts[name], name))

@@ -18,7 +18,13 @@ from gateway.domain.forecasting.spikes import (
 )
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import UNALLOCATED, Dimension, Split
-from gateway.reports.forecasts.history import daily_spending, days_before, one_split, today_of
+from gateway.reports.forecasts.history import (
+    daily_spending,
+    days_before,
+    one_split,
+    spent_between,
+    today_of,
+)
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Report
 from gateway.reports.report_kind import ReportKind
@@ -72,6 +78,7 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
     ]
     seen.sort(key=lambda one: (-abs(one[1].change), one[0], one[1].day))
     found = [_explained(snapshot, question, split, part, spike) for part, spike in seen[:MOST]]
+    read = spent_between(snapshot, question, first=first, last=max(first, last))
     return Report(
         name="spikes",
         title="Days that stand out",
@@ -90,9 +97,9 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
             )
             for one in found
         ),
-        total={"attempts": spending.read.total["attempts"]},
-        complete_until=spending.read.complete_until,
-        notes=(*_notes(found, split, count=len(seen)), *spending.read.notes),
+        total={"attempts": read.total["attempts"]},
+        complete_until=read.complete_until,
+        notes=(*_notes(found, split, count=len(seen)), *read.notes),
     )
 
 

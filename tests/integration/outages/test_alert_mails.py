@@ -178,7 +178,7 @@ async def test_a_budget_and_a_spike_arrive_as_mail(
     assert (postbox.encrypted, set(postbox.users)) == ([True, True], {"ops@example.com"})
     spike = by_subject[f"Tollgate: team payments stands out on {SPIKE_DAY}"].get_content()
     assert spike.splitlines()[:2] == [
-        f"{SPIKE_DAY}: team payments, model gpt-5.5, key k1a2b3c4d5: 340% above its usual "
+        f"{SPIKE_DAY}: team payments, model gpt-5.5, key k1a2b3c4d5: 340 % above its usual "
         "Thursday, $412.00.",
         "tollgate key pause k1a2b3c4d5",
     ]

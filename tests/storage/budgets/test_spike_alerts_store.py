@@ -81,7 +81,7 @@ def test_a_spike_raises_one_alert_with_its_driver(
     (alert,) = store.unannounced()
     message = message_of(alert)
     assert message.text.splitlines() == [
-        "2026-11-10: team payments, model gpt-5.5, key k1a2b3c4d5: 340% above its usual Tuesday, "
+        "2026-11-10: team payments, model gpt-5.5, key k1a2b3c4d5: 340 % above its usual Tuesday, "
         "$412.00.",
         "tollgate key pause k1a2b3c4d5",
     ]

@@ -45,6 +45,6 @@ def test_an_alert_without_a_key_has_no_command() -> None:
     message = message_of(alert)
     assert message.payload["command"] is None
     assert message.text == (
-        "2026-11-19: team payments, model unallocated, key unallocated: 400% above its usual "
+        "2026-11-19: team payments, model unallocated, key unallocated: 400 % above its usual "
         "Thursday, $4.00."
     )

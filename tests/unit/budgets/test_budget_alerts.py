@@ -780,7 +780,7 @@ async def test_spikes_are_looked_for_only_if_the_policy_wants_them() -> None:
     told = [line for line in logs if line["event"] == "spike_alert"]
     assert [line["day"] for line in told] == ["2026-11-17", "2026-11-18"]
     assert told[0]["text"] == (
-        "2026-11-17: team payments, model gpt-5.5, key k1a2b3c4d5: 340% above its usual Tuesday, "
+        "2026-11-17: team payments, model gpt-5.5, key k1a2b3c4d5: 340 % above its usual Tuesday, "
         "$412.00.\ntollgate key pause k1a2b3c4d5"
     )
 

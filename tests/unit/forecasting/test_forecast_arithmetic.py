@@ -137,8 +137,8 @@ def test_a_sentence_says_the_direction_or_that_nothing_was_usual() -> None:
         for amount, usual in ((15, 10), (4, 10), (3, 0))
     ]
     assert found == [
-        "2026-06-01: team a, model m, key k: 50% above its usual Monday, $5.00.",
-        "2026-06-01: team a, model m, key k: 60% below its usual Monday, $6.00.",
+        "2026-06-01: team a, model m, key k: 50 % above its usual Monday, $5.00.",
+        "2026-06-01: team a, model m, key k: 60 % below its usual Monday, $6.00.",
         "2026-06-01: team a, model m, key k: where Mondays usually cost nothing, $3.00.",
     ]
 
