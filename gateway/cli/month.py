@@ -80,6 +80,11 @@ def status(
         note(DEMO_LEDGER_NOTE)
     note(f"Month {wanted:%Y-%m} is {found.state}.")
     if found.has_findings:
+        if found.state == "provisional":
+            note(
+                "Settle each open check, or accept it with a reason: tollgate month close "
+                f"{wanted:%Y-%m} --accept CHECK=WHY"
+            )
         raise typer.Exit(1)
     attempts = "" if found.attempts else f"No attempts in {wanted:%Y-%m}. "
     note(f"{attempts}Nothing stands against closing it.")

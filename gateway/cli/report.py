@@ -4,6 +4,7 @@ request's receipt as tables, JSON or CSV.
 
 from __future__ import annotations
 
+from copy import copy
 from datetime import date, datetime
 from decimal import Decimal
 from difflib import get_close_matches
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         Question,
         Receipt,
         Report,
+        ReportKind,
         Reports,
     )
 
@@ -72,16 +74,16 @@ class ReportGroup(TyperGroup):
 
 
 class NamedReport(TyperCommand):
-    """A report's name replaces the command's, so its usage shows no argument of that name."""
+    """A report's name replaces the command's: its usage shows no argument of that name, and its
+    help no option that the report refuses.
+    """
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the usage of a report for its help, as it follows `tollgate report spend`."""
         return ["[OPTIONS]"]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
-        """Begin the help with the report's own question and split: the options are the same for
-        every report.
-        """
+        """Begin the help with the report's own question and split."""
         kind = REPORTS.get(ctx.info_name)
         if kind is not None:
             by = f" Split by {', '.join(kind.by)}, unless --by says otherwise." if kind.by else ""
@@ -89,6 +91,27 @@ class NamedReport(TyperCommand):
             with formatter.indentation():
                 formatter.write_text(kind.question + by)
         super().format_help_text(ctx, formatter)
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """List the options, less those that the report refuses."""
+        kind = REPORTS.get(ctx.info_name)
+        refused = frozenset() if kind is None else _refused(kind)
+        shown = copy(self)
+        shown.params = [one for one in self.params if one.name not in refused]
+        super(NamedReport, shown).format_options(ctx, formatter)
+
+
+def _refused(kind: ReportKind) -> frozenset[str]:
+    """Return the names of the options that a report refuses whatever their value is."""
+    takes = {
+        "by": kind.by is not None,
+        "compare": kind.compares,
+        "why": kind.explains,
+        "as_closed": kind.reproduces,
+        "close_version": kind.reproduces,
+        "currency": not kind.usd_alone,
+    }
+    return frozenset(name for name, is_taken in takes.items() if not is_taken)
 
 
 app = typer.Typer(
@@ -124,7 +147,8 @@ def run_report(
         str, typer.Argument(metavar="NAME", hidden=True)  # a report's own help has no such argument
     ],
     by: Annotated[
-        list[str] | None, typer.Option("--by", help="Split by these, comma separated.")
+        list[str] | None,
+        typer.Option("--by", metavar="A[,B]", help="Split by these, comma separated."),
     ] = None,
     month: Annotated[
         str | None,
@@ -363,7 +387,9 @@ def _cell_text(cell: Cell, column: Column) -> str:
         case "time":
             return moment(cell) if isinstance(cell, datetime) else str(cell)
         case "day":
-            return cell.isoformat() if isinstance(cell, date) else str(cell)
+            if not isinstance(cell, date):
+                return str(cell)
+            return f"{cell:%Y-%m}" if column.name == "month" else cell.isoformat()
         case _:
             return str(cell)
 

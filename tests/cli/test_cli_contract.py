@@ -400,6 +400,19 @@ def test_a_cell_cannot_become_a_formula(applied: Cli, policy_file: Path) -> None
     assert "'=HYPERLINK(1)" in applied.ok("team", "list", "--format", "csv")
 
 
+def test_the_help_of_a_report_lists_what_it_takes(cli: Cli) -> None:
+    """An option that a report always refuses is not offered, and is there for the next report."""
+    refused = ("--compare", "--why ", "--as-closed ", "--close-version", "--currency CODE")
+
+    def options(report: str) -> str:
+        return cli.ok("report", report, "--help").partition("Examples:")[0]
+
+    assert "--by" in options("forecast")
+    assert [name for name in refused if name in options("forecast")] == []
+    assert [name for name in refused if name in options("spend")] == list(refused)
+    assert "--by" not in options("months")
+
+
 def test_reports_have_the_agreed_shape(applied: Cli) -> None:
     """Checks and finance's scripts read columns, rows and total."""
     report = json.loads(

@@ -75,6 +75,7 @@ def test_status_lists_stable_checks_with_what_settles_them(cli: Cli, database: D
     rows = {row["check"]: row for row in json.loads(ran.out)}
     assert ran.code == 1
     assert "2026-10 is provisional" in ran.err
+    assert "tollgate month close 2026-10 --accept CHECK=WHY" in ran.err
     assert rows["unsettled-events"]["status"] == "warn"
     assert "reconcile resolve" in rows["unsettled-events"]["mend"]
     assert all(set(row) == {"check", "status", "finding", "mend"} for row in rows.values())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from gateway.cli.operator import ReasonOption
+from gateway.cli.selfhost_reports import month_of
 from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import (
     Format,
@@ -69,7 +70,9 @@ COLUMNS: dict[str, str] = {
 ProviderOption = Annotated[
     str, typer.Option("--provider", metavar="P", help="The provider of the policy's deployments.")
 ]
-MonthOption = Annotated[str, typer.Option("--month", metavar="YYYY-MM", help="The month, in UTC.")]
+MonthOption = Annotated[
+    str, typer.Option("--month", metavar="YYYY-MM", help="The month, in UTC, or last.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -166,6 +169,8 @@ def import_export(
         note("Nothing was changed: a dry run.")
     elif found.import_id is None:
         note("Every day counts already as it is in the file: nothing was changed.")
+    if all(line.amount_nusd is None for line in export.lines):
+        note("It has quantities alone: the money is in the provider's export of costs.")
 
 
 def show_month(
@@ -182,14 +187,17 @@ def show_month(
     """
     toolbox: Toolbox = ctx.obj
     _check_provider(provider)
-    first = month_start(month)
+    first = _first_day(toolbox, month)
     with toolbox.open_stores() as stores:
         found = _reconciled(stores, provider, first)
     with toolbox.open_reports() as reports:
         is_demo_ledger = reports.is_demo_ledger()
     _print(found, provider, first, format, is_demo_ledger=is_demo_ledger)
     if not found.has_bill:
-        note(f"No bill of {provider} was imported for {month}: tollgate reconcile import FILE …")
+        note(
+            f"No bill of {provider} was imported for {first:%Y-%m}: tollgate reconcile import "
+            f"FILE --provider {provider} --kind KIND"
+        )
     unexplained = sum(row.is_unexplained for row in found.rows)
     if unexplained:
         note(f"Unexplained: {unexplained} row(s) with the cause none and a difference.")
@@ -221,7 +229,7 @@ def approve(
 
     toolbox: Toolbox = ctx.obj
     _check_provider(provider)
-    first = month_start(month)
+    first = _first_day(toolbox, month)
     if not reason.strip():
         raise BadUsage("--reason must say why, such as the invoice's number. Nothing was booked.")
     if cause is not None and cause not in APPROVED:
@@ -233,7 +241,9 @@ def approve(
     with toolbox.open_stores() as stores:
         found = _reconciled(stores, provider, first)
         if not found.has_bill:
-            raise NothingFound(f"No bill of {provider} was imported for {month}. Nothing to book.")
+            raise NothingFound(
+                f"No bill of {provider} was imported for {first:%Y-%m}. Nothing to book."
+            )
         _show_effect(found, causes)
         if not yes:
             confirm("Book these differences as adjustments?", done="booked", act="book")
@@ -270,7 +280,7 @@ def approve(
     if left:
         note(
             f"Still open, because it is never booked: {', '.join(left)}. The rows: tollgate "
-            f"reconcile show --provider {provider} --month {month}"
+            f"reconcile show --provider {provider} --month {first:%Y-%m}"
         )
 
 
@@ -278,6 +288,11 @@ def _check_provider(provider: str) -> None:
     """Raise `BadUsage` for an unknown provider."""
     if provider not in PROVIDERS:
         raise BadUsage(f"'{provider}' is no provider. There are: {', '.join(PROVIDERS)}.")
+
+
+def _first_day(toolbox: Toolbox, month: str) -> date:
+    """Return the first day of the month that --month names. Raises `BadUsage`."""
+    return month_start(month_of(month, now=toolbox.now()) or month)
 
 
 def _reconciled(stores: Stores, provider: str, month: date) -> Reconciliation:
@@ -369,7 +384,7 @@ def _print(
         return
     if format is Format.CSV:
         write(csv_of(table))
-    else:
+    elif found.has_bill:  # without one, every row differs in the same way
         # Agreement is one line for all rows: people look for the differences.
         differing = [row for row in found.rows if row.cause is not Cause.NONE or row.is_unexplained]
         show(

@@ -21,6 +21,7 @@ from gateway.domain.money import format_usd
 from gateway.domain.words import spreadsheet_text
 
 FOLD_FROM = 40  # longer cells are prose
+NARROW = 24  # a column of prose is at least as wide, however narrow the terminal
 WIDE = 100_000  # without a terminal nothing is wrapped or cut: the reader may be a program
 
 
@@ -128,7 +129,7 @@ def table_text(
         table.add_row(*(Text(visible(cell)) for cell in row))
     # Ids and names are never folded or cut: they are there to be copied. A narrow terminal wraps
     # their rows.
-    least = sum(min(width, FOLD_FROM) + 2 for width in widths)
+    least = sum((NARROW if width > FOLD_FROM else width) + 2 for width in widths)
     console = Console(file=sys.stdout, highlight=False)
     console.width = max(console.width, least) if is_terminal else WIDE
     with console.capture() as capture:

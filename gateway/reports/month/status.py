@@ -53,10 +53,12 @@ class MonthStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """The words of a check: its finding and its remedy, and its text without a finding."""
+    """The words of a check: its finding and its remedy, which may depend on the finding and the
+    month, and its text without a finding.
+    """
 
     finding: Callable[[Mapping[str, Any]], str]
-    remedy: str
+    remedy: str | Callable[[Mapping[str, Any], date], str]
     fine: Callable[[Mapping[str, Any]], str] = lambda _: "none"
     status: Status = Status.WARN
 
@@ -70,6 +72,27 @@ def _share(row: Mapping[str, Any]) -> str:
     """Return the words of the share of attempts whose cost is unknown."""
     attempts = int(row["attempts"])
     return f"{share_text(int(row['unknown']), attempts or 1)} of {attempts:,} attempts"
+
+
+def _left(row: Mapping[str, Any]) -> str:
+    """Return the words of the providers whose bill leaves a difference; None left: no bill."""
+    left = (
+        f"{provider} ({'no bill' if usd is None else f'{format_usd(usd)} left'})"
+        for provider, usd in zip(row["providers"], row["left_usd"], strict=True)
+    )
+    return f"{row['found']:,} provider(s) whose bill is not reconciled: {', '.join(left)}"
+
+
+def _reconcile(row: Mapping[str, Any], month: date) -> str:
+    """Return the commands that reconcile the first of these providers."""
+    whose = f"--provider {row['providers'][0]}"
+    of_month = f"{whose} --month {month:%Y-%m}"
+    first = (
+        f"tollgate reconcile import FILE {whose} --kind KIND"
+        if row["left_usd"][0] is None
+        else f"tollgate reconcile show {of_month}"
+    )
+    return f"{first}; tollgate reconcile approve {of_month} --reason …"
 
 
 _WORDS: Mapping[str, _Words] = {
@@ -109,16 +132,13 @@ _WORDS: Mapping[str, _Words] = {
         remedy="see docs/runbooks/rejected-events.md",
     ),
     "unreconciled-providers": _Words(
-        finding=lambda row: (
-            f"{row['found']:,} provider(s) whose bill is not reconciled: {row['providers']}"
-        ),
+        finding=_left,
         fine=lambda row: (
             "each provider's bill is reconciled"
             if row["is_over"]
             else "providers' bills are due when the month is over"
         ),
-        remedy="tollgate reconcile import FILE --provider P …; tollgate reconcile approve "
-        "--provider P --month M --reason …",
+        remedy=_reconcile,
     ),
     "missing-gpu-bills": _Words(
         finding=lambda row: (
@@ -170,7 +190,7 @@ def month_status(
         month=month,
         state=snapshot.row(MONTH_STATE, month=month)["state"],
         attempts=snapshot.row(_ATTEMPTS, month=month)["attempts"],
-        checks=tuple(_check(one) for one in found),
+        checks=tuple(_check(one, month) for one in found),
     )
 
 
@@ -191,9 +211,11 @@ def _always_billed(document: str) -> Sequence[str]:
     return () if policy is None else policy.always_billed
 
 
-def _check(found: MonthFinding) -> Check:
+def _check(found: MonthFinding, month: date) -> Check:
     """Return a finding in words, with its remedy, or an OK check."""
     words = _WORDS[found.name]
     if found.is_open:
-        return Check(found.name, words.status, words.finding(found.figures), words.remedy)
+        remedy = words.remedy
+        remedy = remedy if isinstance(remedy, str) else remedy(found.figures, month)
+        return Check(found.name, words.status, words.finding(found.figures), remedy)
     return Check(found.name, Status.OK, words.fine(found.figures))

@@ -95,9 +95,10 @@ CHECKS = (
     # bill of a running month is not due yet.
     MonthCheck(
         name="unreconciled-providers",
-        select="SELECT count(*) AS found, coalesce(string_agg(provider || CASE WHEN billed IS NULL "
-        "THEN ' (no bill)' ELSE ' (' || trim_scale(left_usd)::text || ' USD left)' END, ', ' "
-        "ORDER BY provider), '') AS providers, now() >= CAST(:end AS timestamptz) AS is_over FROM ("
+        select="SELECT count(*) AS found, coalesce(array_agg(provider ORDER BY provider), '{}') "
+        "AS providers, coalesce(array_agg(CASE WHEN billed IS NOT NULL THEN left_usd END "
+        "ORDER BY provider), '{}') AS left_usd, "
+        "now() >= CAST(:end AS timestamptz) AS is_over FROM ("
         "SELECT provider, sum(billed) AS billed, "
         "coalesce(sum(billed), 0) - sum(booked) AS left_usd FROM ("
         "SELECT provider, NULL::numeric AS billed, cost_usd AS booked "

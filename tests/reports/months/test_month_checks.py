@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import text
 
+from gateway.domain.checks import Check
 from gateway.domain.ledger.month_close import BilledSpan, month_moments
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.reports import Reports
@@ -132,15 +133,23 @@ def test_a_provider_is_reconciled_if_its_bill_is_metered_or_approved(
         event(3, at=datetime(2026, 10, 5, 12, tzinfo=UTC), is_self_hosted=True),
     )
 
-    def found() -> str:
+    def check() -> Check:
         assert open_in(finance, "unreconciled-providers") in ([], [8])
         checks = finance.month_status(MONTHS[1]).checks
         (one,) = [one for one in checks if one.name == "unreconciled-providers"]
-        return one.finding
+        return one
 
+    def found() -> str:
+        return check().finding
+
+    approve = "tollgate reconcile approve --provider openai --month 2026-08 --reason …"
+    imported = "tollgate reconcile import FILE --provider openai --kind KIND"
+    assert check().remedy == f"{imported}; {approve}"
     assert found() == "1 provider(s) whose bill is not reconciled: openai (no bill)"
     billed(database, 900)
-    assert "openai (-0.0000001 USD left)" in found()
+    assert "openai (-$0.000000100 left)" in found()
+    shown = "tollgate reconcile show --provider openai --month 2026-08"
+    assert check().remedy == f"{shown}; {approve}"
     billed(database, 1000)
     assert found() == "each provider's bill is reconciled"
     billed(database, 1200)
