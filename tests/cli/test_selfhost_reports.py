@@ -233,6 +233,17 @@ def test_other_formats_and_the_demo(ledger: Cli) -> None:
     assert "no bill" in ledger("report", "selfhost-vs-api", "--demo").err
 
 
+def test_deployments_that_the_policy_lacks_are_named(ledger: Cli, database_url: str) -> None:
+    """Their rows are unknown, and nobody could tell why."""
+    assert "lacks" not in ledger("report", "selfhost-vs-api").err
+    database = Database(database_url)
+    Ledger(database).write([served(9, "drafts", "gone-eu", hour_ago(2))])
+    database.close()
+    found = ledger("report", "selfhost-vs-api").err
+    assert "The policy in force lacks these deployments" in found
+    assert "gone-eu." in found
+
+
 def test_a_ledger_without_a_policy_says_so(cli: Cli) -> None:
     """A new database is no error."""
     assert "policy apply" in cli("report", "selfhost-vs-api").err

@@ -136,6 +136,8 @@ def test_each_attempt_is_priced_again(
             parts = [Decimal(str(row[name] or 0)) for row in report.records()]
             assert sum(parts) == report.total[name], (by, name)
     assert report.notes.count(OF_EVENTS) == 1
+    compared = report.total["compared_attempts"]
+    assert f"Compared are {compared} of 150 attempts." in report.notes
 
 
 def figures(row: object) -> list[object]:

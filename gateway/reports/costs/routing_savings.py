@@ -47,7 +47,8 @@ NOTES = (
     "the attempt, default_usd at the first listed one of these; a saving is that less "
     "compared_usd.",
     "Each candidate has its standard price at that moment, and the deployment that served its true "
-    "cost. An attempt is not compared if a cost is unknown, or if it used audio, images or calls.",
+    "cost. An attempt is not compared if a cost is unknown, or if it used audio, images or calls. "
+    "The cost at another deployment is known if that had a price then: from `policy apply` on.",
 )
 Key = tuple[Cell, ...]  # the values of a row's dimensions
 
@@ -71,7 +72,9 @@ def routing_savings(snapshot: ReadSnapshot, question: Question) -> Report:
         total=dict(zip((column.name for column in COMPARED), whole, strict=True))
         | dict(base.total),
         complete_until=base.complete_until,
-        notes=tuple(dict.fromkeys((*base.notes, *NOTES)))
+        notes=tuple(
+            dict.fromkeys((*base.notes, *_compared_note(whole, base.total[ATTEMPTS.name]), *NOTES))
+        )
         if base.total[ATTEMPTS.name]
         else base.notes,
     )
@@ -96,6 +99,14 @@ def _with_savings(report: Report) -> Report:
         rows=tuple(tuple(row[column.name] for column in columns) for row in records),
         total=saved(report.total),
     )
+
+
+def _compared_note(whole: Key, attempts: Cell) -> tuple[str, ...]:
+    """Return the note on the attempts that could be compared; empty if all were."""
+    compared = whole[0]
+    if compared == attempts:
+        return ()
+    return (f"Compared are {compared:,} of {attempts:,} attempts.",)
 
 
 _NOTHING: tuple[Cell, ...] = (0, *(None for _ in COMPARED[1:]))

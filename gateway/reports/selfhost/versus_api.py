@@ -383,6 +383,12 @@ def _notes(
         yield "Without an API on the route its price is unknown: name one with --api MODEL."
     if any(side.deployment is not None and side.selfhost_nusd is None for side in sides):
         yield "A deployment's cost is unknown if it has no GPU bill, or no gpu block in the policy."
+    gone = sorted({one for _, one in found.served if one not in found.policy.deployments})
+    if gone:
+        yield (
+            "The policy in force lacks these deployments of the traffic, so their price and "
+            f"capacity are unknown: {', '.join(gone)}."
+        )
     if any(side.deployment is None for side in sides):
         yield (
             "A row without a deployment is the traffic that an API served, at its actual cost; its "
