@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from dashboard import access, empty_states
-from dashboard.display import NOTHING, count, inert, moment, money, share
+from dashboard.display import NOTHING, change, count, inert, moment, money, share
 from dashboard.filters import dataset
 from dashboard.notes import show_notes
 from dashboard.source import page_of_team
@@ -40,7 +40,7 @@ def show() -> None:
     if found.is_empty:
         empty_states.show_no_data(dataset())
         return
-    _show_spending(found.spent)
+    _show_spending(found.spent, found.change_share)
     _show_keys(found)
     _show_limits(found)
     _show_budgets(found)
@@ -61,30 +61,23 @@ def _choose_team(teams: Sequence[str]) -> str:
     return team
 
 
-def _show_spending(spent: Report) -> None:
-    """Show the cards of this month's days, with their change against as many days before."""
+def _show_spending(spent: Report, changed: Cell) -> None:
+    """Show the cards of this month so far, and the change of its days that are over."""
     total = spent.total
     cards = st.columns(3)
     cards[0].metric(
         "Spent this month",
         money(total["total_usd"]).replace("$", "\\$"),
-        delta=_change(total["change_share"]),
+        delta=None if changed is None else change(changed),
         delta_color="inverse",
         border=True,
         height="stretch",
-        help="From the first of the month, in UTC, compared with as many days before.",
+        help="This month so far, in UTC. The change is that of the days that are over, against the "
+        "same days of the month before.",
     )
     cards[1].metric("Attempts", count(total["attempts"]), border=True, height="stretch")
     unknown = count(total["unknown_attempts"])
     cards[2].metric("Of unknown cost", unknown, border=True, height="stretch")
-
-
-def _change(changed: Cell) -> str | None:
-    """Return a change as `+12.00 %`; None without one."""
-    if changed is None:
-        return None
-    text = share(changed)
-    return text if text.startswith(("-", "<")) else f"+{text}"
 
 
 def _show_keys(found: TeamPage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +209,25 @@ def test_my_team_shows_keys_limits_budgets_and_errors(
         assert word in seen, word
     for word in ("kforeign00", "foreign-model", "7777777", "7,777,777"):  # no digits of an id
         assert word not in seen, word
+
+
+def test_two_pages_compare_the_same_days(enter: Enter, write: Write, database: Database) -> None:
+    """My team compared this day too, and the overview did not: two answers to one question."""
+    applied(database, EXAMPLE + ROLES)
+    now = datetime.now(UTC)
+    write(
+        *(
+            event(back, at=now - timedelta(days=back), cost_nusd=10**9 * (1 + back % 9))
+            for back in range(70)
+        )
+    )
+    changes = []
+    for path, label in (("", "Spend, USD"), ("my-team", "Spent this month")):
+        app = _opened(enter(groups=["pay"]), path)
+        (card,) = [one for one in app.metric if one.label == label]
+        changes.append(card.delta)
+    assert changes[0] == changes[1]
+    assert changes[0] or now.day == 1
 
 
 def test_a_person_of_two_teams_chooses_one(enter: Enter, write: Write, database: Database) -> None:

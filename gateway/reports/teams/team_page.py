@@ -4,8 +4,8 @@ month's spending and its last errors and refusals; changes none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
 from uuid import UUID
 
 from gateway.domain.budgets.limits import Limits
@@ -14,7 +14,7 @@ from gateway.reports.budgets.budgets import BudgetStanding, running_budgets
 from gateway.reports.dimensions import Dimension
 from gateway.reports.question import Compared, Question
 from gateway.reports.questions import spend
-from gateway.reports.report import Report
+from gateway.reports.report import Cell, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
 
 LOOK_BACK = timedelta(days=7)
@@ -90,7 +90,8 @@ class TeamPage:
     """The facts of a team's page.
 
     `limits` are None if the policy in force was applied by a release that did not store them.
-    `spent` is the report on the days of this month, compared with as many days before.
+    `spent` is the report on this month so far; `change_share` is the change of its days that are
+    over against the same days of the month before, None without any.
     """
 
     team: str
@@ -98,6 +99,7 @@ class TeamPage:
     limits: Limits | None
     budgets: tuple[BudgetStanding, ...]
     spent: Report
+    change_share: Cell
     errors: tuple[ErrorsOfTeam, ...]
     refusals: tuple[RefusalsOfTeam, ...]
 
@@ -112,12 +114,7 @@ def team_page(snapshot: ReadSnapshot, team: str, now: datetime) -> TeamPage:
     days.
     """
     today = now.astimezone(UTC).date()
-    asked = Question(
-        days=(today.replace(day=1), today),
-        by=(),
-        where=((Dimension.TEAM, team),),
-        compared=Compared.PREVIOUS,
-    )
+    asked = Question(days=(today.replace(day=1), today), by=(), where=((Dimension.TEAM, team),))
     limits = snapshot.rows(_LIMITS, team=team)
     since = now - LOOK_BACK
     errors = snapshot.rows(_ERRORS, team=team, since=since, most=MOST_ERRORS)
@@ -128,9 +125,19 @@ def team_page(snapshot: ReadSnapshot, team: str, now: datetime) -> TeamPage:
         limits=Limits(**limits[0]) if limits else None,
         budgets=tuple(one for one in running_budgets(snapshot, now) if one.team == team),
         spent=spend.REPORT.run(snapshot, asked),
+        change_share=_change(snapshot, asked, today),
         errors=tuple(ErrorsOfTeam(**row) for row in errors),
         refusals=tuple(RefusalsOfTeam(**row) for row in refused),
     )
+
+
+def _change(snapshot: ReadSnapshot, asked: Question, today: date) -> Cell:
+    """Return the change of the days that are over, as the other pages compare a running month."""
+    first, yesterday = today.replace(day=1), today - timedelta(days=1)
+    if yesterday < first:
+        return None
+    over = replace(asked, days=(first, yesterday), compared=Compared.MONTH)
+    return spend.REPORT.run(snapshot, over).total["change_share"]
 
 
 def _key(row: Row, now: datetime) -> KeyOfTeam:
