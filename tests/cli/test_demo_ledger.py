@@ -14,6 +14,7 @@ import pytest
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
+from gateway.wire.parsed_policy import parse
 from tests.cli.conftest import Cli
 from tests.factories import NOW
 from tests.storage.factories import event
@@ -83,6 +84,35 @@ def test_a_demo_ledger_is_real_but_says_so_everywhere(at_noon: Cli, tmp_path: Pa
     assert by_line["empty"] > 0
     billed = bill_report["total"]["amount_usd"]
     assert billed == sum(by_line.values()) == imported["amount_usd"]
+
+
+def test_the_policy_of_the_files_names_all_of_the_ledger(at_noon: Cli, tmp_path: Path) -> None:
+    """With it bills are matched, cost centres have names and hours of GPUs have a price."""
+    out = tmp_path / "files"
+    at_noon.ok("demo-data", *SIZE, "--as-ledger", "--out", str(out))
+    policy = parse((out / "policy.yaml").read_text()).policy
+    for by, known in (
+        ("team", policy.teams),
+        ("route", policy.routes),
+        ("deployment", policy.deployments),
+        ("cost_centre", policy.cost_centres),
+    ):
+        assert {row[by] for row in report(at_noon, "spend", "--by", by)["rows"]} <= {*known}, by
+    for row in report(at_noon, "spend", "--by", "team,route")["rows"]:
+        assert row["route"] in policy.teams[row["team"]].routes
+    at_noon.ok("policy", "apply", str(out / "policy.yaml"), "--yes", "--no-wait")
+    for path, kind in (
+        ("openai-usage.json", "openai-usage"),
+        ("openai-costs.json", "openai-costs"),
+    ):
+        options = ("--provider", "openai", "--kind", kind, "--account", "org-acme")
+        at_noon.ok("reconcile", "import", str(out / path), *options)
+    shown = json.loads(
+        at_noon.ok(
+            *("reconcile", "show", "--provider", "openai", "--month", "2026-10", "-f", "json")
+        )
+    )
+    assert {row["cause"] for row in shown["rows"]} >= {"unmetered"}
 
 
 def test_a_repeat_writes_the_same_files_and_replaces_none(at_noon: Cli, tmp_path: Path) -> None:

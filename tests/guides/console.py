@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from itertools import chain, count, groupby
 
 FENCE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-YAML = re.compile(r"^```yaml\n# (?P<path>\S+)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 PROMPT, ELIDED = "$ ", "…"
 _ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _VOLATILE = re.compile(

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 from gateway.cli.app import build_app
 from gateway.main import build_toolbox
 from gateway.settings import Settings
-from tests.guides.console import YAML, Run, blocks_of, rewritten, run_blocks
+from tests.guides.console import Run, blocks_of, rewritten, run_blocks
 from tests.postgres import _Database
 
 GUIDES = Path(__file__).parents[2] / "docs/guides"
@@ -68,14 +68,10 @@ def inside(folder: Path) -> Iterator[None]:
 def practice(
     postgres_url: str, migrated_template: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Practice]:
-    """Run the first blocks of the guide, with the policy that it shows."""
+    """Run the first blocks of the guide."""
     folder, name = tmp_path_factory.mktemp("practice"), f"tollgate_practice_{os.getpid()}"
     guide = CLOSE.read_text()
     with _Database(postgres_url, name, template=migrated_template) as url, inside(folder):
-        for found in YAML.finditer(guide):
-            path = folder / found["path"]
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(found["text"])
         run = runner(folder / "home", url)
         if IS_WRITING:
             CLOSE.write_text(rewritten(guide, run, blocks=range(SETUP)))

@@ -37,6 +37,7 @@ PROGRESS_EVERY_S = 2.0
 FULL = OrganisationSize(months=6, events=2_000_000, teams=60)
 SMALL_LEDGER = OrganisationSize(months=3, events=25_000, teams=5)
 OUT = "demo-files"
+NOT_IMPORTED = ("policy", "readme")  # kinds of files that are no bills
 
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -74,7 +75,9 @@ def demo_data(
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="DIR", help=f"Folder of the invoices. Default: {OUT}."),
+        typer.Option(
+            "--out", metavar="DIR", help=f"Folder of the invoices and the policy. Default: {OUT}."
+        ),
     ] = None,
     format: FormatOption = Format.TABLE,
 ) -> None:
@@ -86,7 +89,7 @@ def demo_data(
 
     With --as-ledger the events count as real ones, to practise closing, reconciling and exporting:
     every report and page then says that the ledger is a demo, for ever. Budgets are not charged,
-    and no policy is applied.
+    and the policy is among the files, for `policy apply`.
 
     Running it again adds nothing twice; --small adds the days since.
     """
@@ -168,10 +171,14 @@ def _write_organisation(
                 "account": file.account,
                 "path": str(folder / file.name),
             }
-            for file in files[:-1]
+            for file in files
+            if file.kind not in NOT_IMPORTED
         ]
         _write_files(folder, files)
-        note(f"Invoices and the GPU bill are in {folder}; {files[-1].name} lists their gaps.")
+        note(
+            f"Invoices, the GPU bill and the policy are in {folder}; {files[-1].name} lists the "
+            "gaps."
+        )
     return {"days": written.calendar.days, "new_events": written.new_events, "files": made}
 
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from gateway.domain.money import plain_usd
-from gateway.services.demo.catalogue import DESTINATIONS
 from gateway.services.demo.exports import DemoFile, files_of, gpu_bill
 from gateway.services.demo.invoices import PlantedGap, invoices_of, plant_gaps
 from gateway.services.demo.metered import Key, Metered
 from gateway.services.demo.organisation import Calendar, OrganisationSize
+from gateway.services.demo.policy_file import NAME, policy_file
 from gateway.services.demo.prices import PriceSince
 
 README = "README.txt"
@@ -34,6 +34,7 @@ def demo_files(
     found.append(gpu_bill(calendar, machines=machines))
     unknown = sum(one.unknown for one in usage.values())
     text = "\n".join(_readme(size, calendar, found, gaps, unknown=unknown))
+    found.append(policy_file(size, latest))
     return [*found, DemoFile("readme", "", "", README, text + "\n")]
 
 
@@ -53,10 +54,11 @@ def _readme(
     yield "              feature=runaway-evals."
     yield f"Bad morning:  {calendar.incident}, deployment mini-us fails from 08:00 to 12:00."
     yield f"Price change: {calendar.new_price}, deployment partner, in the ledger."
-    yield "Budgets are not charged, no adjustment is booked, and no policy is applied."
+    yield "Budgets are not charged, no adjustment is booked, and no policy is applied yet."
     yield f"{unknown:,} attempts timed out: their cost is unknown, and no provider billed them."
     yield ""
-    yield "Import them, in this folder:"
+    yield "In this folder, apply the policy, which says whose bills are whose, and import them:"
+    yield f"  tollgate policy apply {NAME} --yes --message 'the demo organisation'"
     for file in files:
         if file.kind == "gpu-bill":
             yield f"  tollgate engine bill import {file.name}"
@@ -64,15 +66,6 @@ def _readme(
             yield (
                 f"  tollgate reconcile import {file.name} --provider {file.provider} "
                 f"--kind {file.kind} --account {file.account}"
-            )
-    yield ""
-    yield "Whose lines they are, for the deployments of your policy:"
-    for name, place in DESTINATIONS.items():
-        if place.billed_to is not None:
-            to = place.billed_to
-            yield (
-                f"  {name:<10} {place.provider}, {place.model}: billing: {{account: {to.account}, "
-                f"project: {to.project}, key: {to.key}}}"
             )
     yield ""
     yield "Planted gaps, billed less metered, in USD. Each provider bills the rest as metered:"

@@ -95,7 +95,8 @@ def test_each_kind_of_gap_is_planted_and_listed(
         assert f"{gap.cause}: " in text
         assert gap.text in text
     for file in files.values():
-        assert file.kind == "readme" or f"import {file.name}" in text
+        verb = "apply" if file.kind == "policy" else "import"
+        assert file.kind == "readme" or f"{verb} {file.name}" in text
 
 
 def test_openai_usage_adds_up_to_the_ledger(
