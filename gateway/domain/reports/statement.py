@@ -241,8 +241,9 @@ def _lines_table(
 ) -> StatementTable:
     """Return the table of the largest lines, the others as one, and the total."""
     has_before = statement.previous is not None
-    shown = [*lines[:MOST_LINES]]
-    rest = lines[MOST_LINES:]
+    # One line too many fits into the line of the others.
+    listed = len(lines) if len(lines) == MOST_LINES + 1 else MOST_LINES
+    shown, rest = [*lines[:listed]], lines[listed:]
     if rest:
         shown.append(
             StatementLine(
@@ -286,7 +287,8 @@ def _adjustments_table(statement: CostCentreStatement) -> StatementTable:
     month = statement.month.first_day
     if rest:
         left = statement.adjusted - sum((one.amount for one in statement.adjustments), Decimal(0))
-        rows.append(("", "", "", f"{rest:,} smaller ones", format_amount(left, statement.currency)))
+        name = f"{rest:,} smaller {'one' if rest == 1 else 'ones'}"
+        rows.append(("", "", "", name, format_amount(left, statement.currency)))
     return StatementTable(
         title="Adjustments",
         columns=("Day", "Kind", "Team", "Reason", "Amount"),

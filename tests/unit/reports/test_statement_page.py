@@ -100,6 +100,17 @@ def test_the_rest_of_a_table_is_one_line_so_it_adds_up() -> None:
     assert page_of(replace(STATEMENT, by_team=unknown)).by_team.rows[-1][1] == "unknown"
 
 
+def test_one_line_too_many_is_listed_by_its_name() -> None:
+    """"1 others" takes as much room as the team that it hides."""
+    lines = tuple(
+        StatementLine(name=f"t{n}", amount=Decimal(n), previous=None) for n in range(MOST_LINES + 1)
+    )
+    page = page_of(replace(STATEMENT, by_team=lines))
+    assert [row[0] for row in page.by_team.rows] == [line.name for line in lines]
+    page = page_of(replace(STATEMENT, adjustment_count=STATEMENT.adjustment_count - 1))
+    assert page.adjustments.rows[-1][3] == "1 smaller one"
+
+
 def test_unknown_is_never_zero_and_no_statement_before_is_said() -> None:
     """A blank would be read as nothing spent."""
     page = page_of(
