@@ -2,7 +2,7 @@
 message on standard error and an exit code.
 
 Exit codes: 0 success, 1 a finding, 2 bad usage, 3 could not find out (database, network, internal
-error).
+error), 130 Ctrl-C, 128 and its number after another signal.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typer.core import TyperGroup
 
 from gateway import __version__
 from gateway.cli.terminal.heartbeat import heartbeat
+from gateway.cli.terminal.stop_signals import SIGNALLED, stop_signals
 from gateway.errors import (
     BadUsage,
     DatabaseUnavailable,
@@ -215,6 +216,13 @@ def run_cli(factory: Callable[[], Toolbox], arguments: Sequence[str] | None = No
     app = build_app(cast("Toolbox", LazyToolbox(factory)))
     given = sys.argv[1:] if arguments is None else list(arguments)
     _make_streams_usable()
+    with stop_signals(given) as taken:
+        code = _run_app(app, given)
+    return SIGNALLED + taken[0] if taken else code
+
+
+def _run_app(app: typer.Typer, given: list[str]) -> int:
+    """Run the command line over its arguments; return its exit code."""
     try:
         with heartbeat(given):
             app(args=given, prog_name="tollgate")

@@ -20,25 +20,32 @@ def replaced_file(path: Path) -> Iterator[BinaryIO]:
     An existing file gives its mode and owner to the new one; a link stays a link. Raises `BadUsage`
     if the file cannot be written.
     """
-    target = path.resolve()
-    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        if target.is_dir():
-            raise IsADirectoryError(0, "it is a folder")
-        with open(new, "xb") as out:
-            try:
-                _take_over(target, out.fileno())
-                yield out
-                out.flush()
-                os.fsync(out.fileno())
-                os.replace(new, target)
-            finally:
-                with suppress(OSError):  # it is gone after the replacement
-                    os.unlink(new)
+        with whole_file(path) as out:
+            yield out
     except OSError as broken:
         raise BadUsage(
             f"{path} cannot be written: {broken.strerror or broken}. Nothing was changed."
         ) from None
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Do as `replaced_file`, for a caller that explains the error: raises `OSError`."""
+    target = path.resolve()
+    new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    if target.is_dir():
+        raise IsADirectoryError(0, "it is a folder")
+    with open(new, "xb") as out:
+        try:
+            _take_over(target, out.fileno())
+            yield out
+            out.flush()
+            os.fsync(out.fileno())
+            os.replace(new, target)
+        finally:
+            with suppress(OSError):  # it is gone after the replacement
+                os.unlink(new)
 
 
 def _take_over(old: Path, new: int) -> None:

@@ -16,6 +16,7 @@ import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.progress import ProgressStep
+from gateway.cli.terminal.replaced_file import whole_file
 from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError
 from gateway.services.demo.organisation import OrganisationSize
 from gateway.services.demo_events import demo_events, demo_prices
@@ -183,18 +184,21 @@ def _write_organisation(
 
 
 def _write_files(folder: Path, files: list[DemoFile]) -> None:
-    """Write the files into a folder. Raises `OperatorError` if another one is there by its name."""
+    """Write the files into a folder, each whole or not at all: a half one would look like another
+    person's file to the next run. Raises `OperatorError`, also if another one is there by its name.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for file in files:
             path = folder / file.name
-            if path.exists() and path.read_text() != file.text:
+            if path.exists() and path.read_bytes() != file.text.encode():
                 raise OperatorError(
                     f"{path} exists with other content and was not replaced. The events are in "
                     "the ledger. Run the command again with another --out: it adds no event twice."
                 )
         for file in files:
-            (folder / file.name).write_text(file.text)
+            with whole_file(folder / file.name) as out:
+                out.write(file.text.encode())
     except OSError as broken:
         raise OperatorError(
             f"The files cannot be written to {folder}: {broken.strerror}. The events are in the "
