@@ -27,6 +27,7 @@ from gateway.reports import (
 
 SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # set to "required" by `tollgate dashboard`
 URL_VARIABLE = "TOLLGATE_REPORTS_URL"
+Claims = Mapping[str, object]  # of a verified identity
 ROLES_KEPT_S = 10  # how soon a changed policy counts
 # The provider's groups are those of the sign-in: Streamlit's cookie would keep them for a month.
 LONGEST_SIGN_IN_S = 12 * 3600
@@ -66,23 +67,61 @@ def needs_sign_in() -> bool:
     return os.environ.get(SIGN_IN_VARIABLE) == "required"
 
 
-def is_signed_in() -> bool:
-    """Return True if the person has signed in, and not too long ago."""
-    issued_s = st.user.get("iat")
+class EndedSignIns:
+    """The sign-ins that were ended by a sign-out, kept as long as their cookies would count."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._ended_s: dict[tuple[str, ...], float] = {}
+
+    def add(self, claims: Claims) -> None:
+        """End the sign-in of these claims, and forget those that are too old to count."""
+        now_s = time.time()
+        for known, ended_s in list(self._ended_s.items()):
+            if now_s - ended_s > LONGEST_SIGN_IN_S:
+                self._ended_s.pop(known, None)
+        self._ended_s[_sign_in_of(claims)] = now_s
+
+    def __contains__(self, claims: Claims) -> bool:
+        """Return True if the sign-in of these claims was ended."""
+        return _sign_in_of(claims) in self._ended_s
+
+
+def _sign_in_of(claims: Claims) -> tuple[str, ...]:
+    """Return the claims that tell one sign-in from another of the same person."""
+    return tuple(str(claims.get(name)) for name in ("iss", "sub", "iat", "nonce"))
+
+
+# Of this process. Streamlit's caches may be emptied by any browser, so it is in none of them.
+ENDED = EndedSignIns()
+
+
+def claims_of_person() -> Claims:
+    """Return the claims of the person at the browser, for `is_signed_in` and `viewer_of`."""
+    return st.user.to_dict()
+
+
+def is_signed_in(claims: Claims) -> bool:
+    """Return True if these claims are of a sign-in that has not ended and is not too long ago."""
+    issued_s = claims.get("iat")
     is_recent = isinstance(issued_s, int | float) and time.time() - issued_s < LONGEST_SIGN_IN_S
     # `is_logged_in` is absent without a configured [auth]: then access is refused.
-    return st.user.get("is_logged_in", False) is True and is_recent
+    return claims.get("is_logged_in", False) is True and is_recent and claims not in ENDED
 
 
 def viewer() -> Viewer:
-    """Return the person at the browser. Raises `NoRole`, `NotConfigured` or
+    """Return the person at the browser. Raises the errors of `viewer_of`."""
+    return viewer_of(claims_of_person())
+
+
+def viewer_of(claims: Claims) -> Viewer:
+    """Return the person with these claims. Raises `NoRole`, `NotConfigured` or
     `reports.DatabaseUnavailable`.
     """
     if not needs_sign_in():
         return ANYONE
-    if not is_signed_in():
+    if not is_signed_in(claims):
         raise NoRole
-    claims: Mapping[str, object] = st.user.to_dict()
     roles = _roles(reports_url())
     access = None if roles is None else roles.access_of(claims)
     if access is None:
@@ -92,7 +131,7 @@ def viewer() -> Viewer:
 
 def person() -> str:
     """Return the signed-in person's name, for the page alone."""
-    return _name_of(st.user.to_dict())
+    return _name_of(claims_of_person())
 
 
 def sees_all_teams() -> bool:
@@ -134,7 +173,7 @@ def _roles(url: str) -> DashboardRoles | None:
     return reports_of(url, WHOLE_ORGANISATION).dashboard_roles()
 
 
-def _name_of(claims: Mapping[str, object]) -> str:
+def _name_of(claims: Claims) -> str:
     """Return a person's name for the books: the e-mail address, else the subject."""
     for claim in ("email", "preferred_username", "sub"):
         if isinstance(name := claims.get(claim), str) and name:

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from streamlit.starlette import App
 
 from dashboard.return_address import ReturnAddress
+from dashboard.sign_in_guard import SignInGuard
 from gateway.domain.allowed_hosts import answers_to
 
 # `tollgate dashboard` sets both: the server's bound address, and its accepted names.
@@ -51,5 +52,5 @@ class HostCheck:
 
 app = App(
     str(Path(__file__).parent / "app.py"),
-    middleware=[Middleware(HostCheck), Middleware(ReturnAddress)],
+    middleware=[Middleware(HostCheck), Middleware(SignInGuard), Middleware(ReturnAddress)],
 )

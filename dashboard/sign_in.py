@@ -25,7 +25,7 @@ def require() -> None:
     """
     if not access.needs_sign_in():
         return
-    if access.is_signed_in():
+    if access.is_signed_in(access.claims_of_person()):
         st.sidebar.button("Sign out", on_click=st.logout, icon=":material/logout:")
         return
     st.title("Tollgate")

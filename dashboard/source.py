@@ -16,7 +16,15 @@ from uuid import UUID
 
 import streamlit as st
 
-from dashboard.access import URL_VARIABLE, NotConfigured, reports_of, reports_url, scope
+from dashboard.access import (
+    URL_VARIABLE,
+    NotConfigured,
+    claims_of_person,
+    reports_of,
+    reports_url,
+    scope,
+    viewer_of,
+)
 from gateway import reports
 from gateway.reports import (
     AuditChain,
@@ -27,6 +35,7 @@ from gateway.reports import (
     Reallocation,
     Receipt,
     Report,
+    Reports,
     ResidencyEvidence,
     Scope,
     StatementFormat,
@@ -88,15 +97,12 @@ def page_of_team(team: str) -> TeamPage:
 
 def whole_csv(name: str, question: Question) -> Callable[[], bytes]:
     """Return a function that returns every row of a report as CSV, from one export without limit or
-    cache. Raises the errors of `answer`.
-
-    The person is known while the page runs. Streamlit calls the function later, in a thread without
-    one.
+    cache. The function raises the errors of `answer`.
     """
-    opened = reports_of(reports_url(), scope())
+    opened = _opened_later()
 
     def made() -> bytes:
-        with opened.export(name, replace(question, limit=None, offset=0)) as export:
+        with opened().export(name, replace(question, limit=None, offset=0)) as export:
             return "".join(reports.csv_lines(export)).encode()
 
     return made
@@ -199,34 +205,41 @@ def residency_evidence(team: str, month: date) -> ResidencyEvidence:
 
 def export_file(kind: ExportKind, question: Question, name: str) -> Callable[[], bytes]:
     """Return a function that returns an export of the ledger as the file of that name: its suffix
-    is the format. Raises the errors of `answer`, and `reports.BadUsage` without the library of the
-    format.
-
-    The person is known while the page runs. Streamlit calls the function later, in a thread without
-    one.
+    is the format. The function raises the errors of `answer`, and `reports.BadUsage` without the
+    library of the format.
     """
-    source = reports_of(reports_url(), scope())
+    opened = _opened_later()
 
     def made() -> bytes:
         write, file = reports.file_writer(Path(name)), BytesIO()
-        with source.export_ledger(kind, question) as opened:
-            write(opened.export, file)
+        with opened().export_ledger(kind, question) as export:
+            write(export.export, file)
         return file.getvalue()
 
     return made
 
 
 def statement(month: date, cost_centre: str, format: StatementFormat) -> Callable[[], bytes]:
-    """Return a function that returns a cost centre's statement as a file. Raises the errors of
-    `answer`; the function raises `reports.NothingFound` for an unknown cost centre.
+    """Return a function that returns a cost centre's statement as a file. The function raises the
+    errors of `answer`, and `reports.NothingFound` for an unknown cost centre.
     """
-    source = reports_of(reports_url(), scope())
+    opened = _opened_later()
 
     def made() -> bytes:
-        with source.statements(reports.StatementQuestion(month=month)) as opened:
-            return reports.statement_file(opened.of(cost_centre), format)
+        with opened().statements(reports.StatementQuestion(month=month)) as statements:
+            return reports.statement_file(statements.of(cost_centre), format)
 
     return made
+
+
+def _opened_later() -> Callable[[], Reports]:
+    """Return a function that opens the person's reports in a thread without a person, where
+    Streamlit makes a file. It raises the errors of `answer`.
+
+    The page may be days old by then, so the sign-in and the role are those of that moment.
+    """
+    claims = claims_of_person()
+    return lambda: reports_of(reports_url(), viewer_of(claims).scope)
 
 
 @st.cache_data(show_spinner=False, ttl=KEEP_S, max_entries=20)
