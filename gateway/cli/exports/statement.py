@@ -10,6 +10,7 @@ import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.replaced_file import replaced_file
+from gateway.domain.money import format_amount
 from gateway.errors import BadUsage
 from gateway.reports import StatementFormat, ask_statement, statement_file
 
@@ -81,7 +82,9 @@ def register(app: typer.Typer) -> None:
                 "sha256": hashlib.sha256(content).hexdigest(),
                 "state": found.month.state,
                 "version": found.month.version,
-                "total": found.total,
+                "total": format_amount(found.total, found.currency)
+                if format is Format.TABLE
+                else found.total,
                 "currency": found.currency,
             },
             format,

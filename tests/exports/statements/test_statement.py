@@ -238,6 +238,22 @@ def test_the_command_writes_both_formats(filled: Database, cli: Cli, tmp_path: P
     assert "invoice &lt;b&gt;4711&lt;/b&gt; &amp; &quot;more&quot;" in html
 
 
+def test_the_printed_total_has_the_currency_of_the_page(
+    filled: Database, cli: Cli, tmp_path: Path
+) -> None:
+    """An amount of 14.72 EUR was printed as $14.72."""
+    cli.ok(
+        *("currency", "add", "EUR", "--usd-per-unit", "1.25"),
+        *("--from", "2026-08-01", "--source", "ECB"),
+    )
+    asked = ("report", "statement", "--cost-centre", "CC-0042", "--month", "2026-10")
+    out = ("--currency", "EUR", "--out", str(tmp_path / "eur.html"))
+    printed = cli.ok(*asked, *out)
+    assert re.search(r"^total +14\.72 EUR$", printed, re.M)
+    assert "14.72 EUR" in (tmp_path / "eur.html").read_text(encoding="utf-8")
+    assert json.loads(cli.ok(*asked, *out, "--format", "json"))["total"] == 14.72
+
+
 @pytest.mark.parametrize(
     ("changes", "code", "words"),
     [
