@@ -1,5 +1,5 @@
 """Builds the web application that Streamlit serves: `app.py` behind a check of the Host header,
-which answers a foreign name with 400.
+which answers a foreign name with 400, and without the parts of Streamlit that no page uses.
 
 Streamlit only compares Origin with Host, which agree after DNS rebinding.
 """
@@ -9,8 +9,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # has no stubs
 from starlette.middleware import Middleware
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.starlette import App
 
 from dashboard.return_address import ReturnAddress
@@ -22,6 +25,9 @@ BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD
 REFUSED = (
     b"This dashboard does not answer to that Host. Add the name to TOLLGATE_DASHBOARD_HOSTS.\n"
 )
+# Streamlit's own, open to people who have not signed in: files from the browser, which are kept in
+# memory; the sizes of the caches; and an interface for programs.
+UNUSED = ("/_stcore/upload_file/", "/_stcore/metrics", "/_stcore/agent/")
 
 
 class HostCheck:
@@ -50,7 +56,39 @@ class HostCheck:
             await send({"type": "http.response.body", "body": REFUSED})
 
 
+class UnusedParts:
+    """Answers 404 to requests for Streamlit's routes that no page uses, and drops the message by
+    which any visitor empties the caches of everybody.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Serve the app behind it."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one connection."""
+        if scope["type"] == "http" and any(route in scope["path"] for route in UNUSED):
+            await PlainTextResponse("Not found.\n", status_code=404)(scope, receive, send)
+            return
+
+        async def received() -> Message:
+            while _empties_caches(message := await receive()):
+                pass
+            return message
+
+        await self._app(scope, received if scope["type"] == "websocket" else receive, send)
+
+
+def _empties_caches(message: Message) -> bool:
+    """Return True for the message of a browser that empties all caches."""
+    try:
+        asked = BackMsg.FromString(message.get("bytes") or b"")
+    except DecodeError:  # Streamlit ends such a connection
+        return False
+    return bool(asked.WhichOneof("type") == "clear_cache")
+
+
 app = App(
     str(Path(__file__).parent / "app.py"),
-    middleware=[Middleware(HostCheck), Middleware(SignInGuard), Middleware(ReturnAddress)],
+    middleware=[Middleware(each) for each in (HostCheck, UnusedParts, SignInGuard, ReturnAddress)],
 )
