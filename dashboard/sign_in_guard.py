@@ -12,7 +12,9 @@ import json
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
+from streamlit import config
 from streamlit.auth_util import get_cookie_with_chunks
+from streamlit.url_util import make_url_path
 from streamlit.web.server.server_util import get_cookie_secret
 from streamlit.web.server.starlette.starlette_app_utils import decode_signed_value
 from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
@@ -20,7 +22,7 @@ from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_N
 from dashboard import access
 from dashboard.access import Claims
 
-LOGOUT, FILES = "/auth/logout", "/media/"
+LOGOUT, FILES = "/auth/logout", "media/"
 REFUSED = "Sign in to the dashboard to save this file.\n"
 
 
@@ -34,12 +36,17 @@ class SignInGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one connection."""
         path = scope["path"] if scope["type"] == "http" and access.needs_sign_in() else ""
-        if FILES in path and not access.is_signed_in(claims_of_browser(scope)):
+        if path.startswith(_files()) and not access.is_signed_in(claims_of_browser(scope)):
             await PlainTextResponse(REFUSED, status_code=403)(scope, receive, send)
             return
         if path.endswith(LOGOUT) and (claims := claims_of_browser(scope)):
             access.ENDED.add(claims)
         await self._app(scope, receive, send)
+
+
+def _files() -> str:
+    """Return the beginning of the addresses of files; Streamlit's own fonts have another one."""
+    return make_url_path(config.get_option("server.baseUrlPath") or "", FILES)
 
 
 def claims_of_browser(scope: Scope) -> Claims:

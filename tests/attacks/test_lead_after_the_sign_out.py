@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 
@@ -54,6 +55,8 @@ def test_files_and_tabs_end_with_the_sign_in(address: str, database: Database) -
         later = next(one.deferred_file_id for one in buttons if one.deferred_file_id)
         made = tab.ask_file(later)
         assert elements(second.open("close"), "heading")
+        font = next((Path(streamlit.__file__).parent / "static/static/media").glob("*.woff2"))
+        assert anyone.http.get(f"/static/media/{font.name}").status_code == 200
         for file in (saved, made):
             assert ada.http.get(file).text.startswith("occurred_at,")
             assert anyone.http.get(file).status_code == 403
