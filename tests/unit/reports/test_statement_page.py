@@ -101,7 +101,7 @@ def test_the_rest_of_a_table_is_one_line_so_it_adds_up() -> None:
 
 
 def test_one_line_too_many_is_listed_by_its_name() -> None:
-    """"1 others" takes as much room as the team that it hides."""
+    """ "1 others" takes as much room as the team that it hides."""
     lines = tuple(
         StatementLine(name=f"t{n}", amount=Decimal(n), previous=None) for n in range(MOST_LINES + 1)
     )
