@@ -190,7 +190,7 @@ def test_my_team_shows_keys_limits_budgets_and_errors(
     keys = KeyStore(database)
     keys.create(key("k123456789"), created_by="ada")
     keys.create(key("kforeign00", team="search"), created_by="ada")
-    at = _moment(now - 3600)
+    at = _moment(now - 60)
     write(event(1, at=at), event(2, at=at, outcome="upstream_error", http_status=500))
     write(event(3, at=at, team="search", outcome="upstream_error", model="foreign-model"))
     refused: dict[str, Any] = {
