@@ -15,7 +15,7 @@ from typing import Any
 from dashboard.display import cell, heading, means_nothing
 from dashboard.filters import as_option
 from dashboard.tables import NUMBERS, show_cells
-from gateway.reports import TIME, Cell, Column, ColumnKind, Report
+from gateway.reports import TIME, UNALLOCATED, Cell, Column, ColumnKind, Report
 
 MOST_ROWS = 15
 TOTAL = "Total"
@@ -32,13 +32,24 @@ class Ranked:
     hidden: int
 
 
-def ranked(report: Report, *, most: int = MOST_ROWS) -> Ranked:
+def ranked(report: Report, *, by: str, most: int = MOST_ROWS) -> Ranked:
     """Return the first rows of a report and the sum of the others; one row too many is no rest."""
-    rows = report.records()
-    if len(rows) <= most + 1:
-        return Ranked(rows=rows, rest=None, hidden=0)
-    others = rows[most:]
-    return Ranked(rows=rows[:most], rest=rest_of(report, others), hidden=len(others))
+    rows, others = first_of(report.records(), by=by, most=most)
+    rest = rest_of(report, others) if others else None
+    return Ranked(rows=rows, rest=rest, hidden=len(others))
+
+
+def first_of(rows: Sequence[Row], *, by: str, most: int) -> tuple[Sequence[Row], Sequence[Row]]:
+    """Return the rows to show, and the others.
+
+    `unallocated` is always shown: a fee without a model is not one of "3 other models".
+    """
+    named = [row for row in rows if row[by] != UNALLOCATED]
+    if len(named) <= most + 1:
+        return rows, []
+    largest = named[:most]
+    own = [row for row in rows if row[by] == UNALLOCATED]
+    return [*largest, *own], named[most:]
 
 
 def rest_of(report: Report, others: Sequence[Row]) -> Row:
@@ -90,7 +101,7 @@ def show_ranked(
     A picked row calls `on_pick` with its value, the row of the rest calls `on_rest`. A split by
     time keeps all its rows.
     """
-    found = ranked(report, most=len(report.rows) if by in TIME else most)
+    found = ranked(report, by=by, most=len(report.rows) if by in TIME else most)
     rows: list[Row] = [*found.rows]
     labels = [as_option(row[by]) for row in rows]
     if found.rest is not None:

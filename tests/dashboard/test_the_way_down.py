@@ -4,6 +4,7 @@ from teams to single requests has its own.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 
@@ -95,7 +96,7 @@ def test_a_currency_without_a_rate_says_what_to_do(look: Open, write: Write) -> 
 def test_many_teams_are_the_largest_and_the_rest() -> None:
     """A table of 300 rows is not read; its parts must still add up to the total."""
     report = report_of([Decimal(n) for n in range(40, 0, -1)])
-    found = ranked.ranked(report, most=15)
+    found = ranked.ranked(report, by="team", most=15)
     assert len(found.rows) == 15
     assert found.hidden == 25
     assert found.rest is not None
@@ -106,12 +107,25 @@ def test_many_teams_are_the_largest_and_the_rest() -> None:
 
 def test_one_row_too_many_is_no_rest() -> None:
     """ "1 other" takes the same room as its name."""
-    assert ranked.ranked(report_of([Decimal(1)] * 16), most=15).rest is None
+    assert ranked.ranked(report_of([Decimal(1)] * 16), by="team", most=15).rest is None
+
+
+def test_what_no_part_has_is_not_one_of_the_others() -> None:
+    """A fee of 250 USD without a model was shown as "3 other models"."""
+    report = report_of([Decimal(2)] * 40 + [Decimal(250)])
+    unallocated = ("unallocated", *report.rows[-1][1:])
+    found = ranked.ranked(
+        replace(report, rows=(*report.rows[:-1], unallocated)), by="team", most=15
+    )
+    assert (len(found.rows), found.hidden) == (16, 25)
+    assert (found.rows[-1]["team"], found.rows[-1]["total_usd"]) == ("unallocated", 250)
+    assert found.rest is not None
+    assert found.rest["total_usd"] == 50
 
 
 def test_unknown_amounts_stay_unknown_in_the_rest() -> None:
     """A rest of $0.00 would be a wrong figure."""
-    found = ranked.ranked(report_of([None] * 40), most=15)
+    found = ranked.ranked(report_of([None] * 40), by="team", most=15)
     assert found.rest is not None
     assert found.rest["total_usd"] is None
 

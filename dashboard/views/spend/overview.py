@@ -31,7 +31,7 @@ from dashboard.shell.leading import (
     requests_button,
 )
 from dashboard.shell.period import Period
-from dashboard.shell.ranked import ranked, rest_of
+from dashboard.shell.ranked import first_of, ranked, rest_of
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_cells
 from dashboard.views.budgets import USED_UP, WITHIN, outlook
@@ -210,7 +210,7 @@ def _show_movers(choices: Choices, teams: Report) -> None:
     if not rows:
         st.caption("No team's spending changed.")
         return
-    top, others = rows[:MOST_MOVERS], rows[MOST_MOVERS:]
+    top, others = first_of(rows, by=TEAM, most=MOST_MOVERS)
     shown = [*top, *([rest_of(teams, others)] if others else []), teams.total]
     names = [as_option(row[TEAM]) for row in top]
     labels = [*names, *([f"{len(others):,} other teams"] if others else []), "Total"]
@@ -266,7 +266,7 @@ def _show_models(choices: Choices) -> None:
 def _show_bars(choices: Choices, report: Report, by: str, target: str, words: str) -> None:
     """Show the largest parts and the rest as bars; a click opens the part."""
     figure, currency = choices.money("total_usd"), choices.currency
-    found = ranked(report, most=MOST_SHARES)
+    found = ranked(report, by=by, most=MOST_SHARES)
     points: list[dict[str, Cell]] = [
         {**row, by: as_option(row[by])} for row in found.rows if row[figure] != 0
     ]
