@@ -13,6 +13,9 @@ from uuid import UUID
 
 GIVE_UP_AFTER = timedelta(hours=24)
 FIRST_PAUSE_S, MAX_PAUSE_S = 1.0, 600.0
+# No next try is this far ahead. One that is was written by a clock that went wrong, so it is due:
+# else the delivery would wait for years after the clock is right again.
+FARTHEST_TRY = timedelta(hours=1)
 _MOST_DOUBLINGS = 16  # far beyond the longest pause
 
 

@@ -12,7 +12,13 @@ from typing import Any
 from sqlalchemy import text
 
 from gateway.domain.alerts import spikes
-from gateway.domain.alerts.delivery import GIVE_UP_AFTER, Channel, Delivery, DueAlert
+from gateway.domain.alerts.delivery import (
+    FARTHEST_TRY,
+    GIVE_UP_AFTER,
+    Channel,
+    Delivery,
+    DueAlert,
+)
 from gateway.domain.budgets import alerts as budgets
 from gateway.storage.alerts.spikes import spike_alert_from_row
 from gateway.storage.budgets.alerts import budget_alert_from_row
@@ -40,7 +46,8 @@ UPDATE tollgate.alert_deliveries AS taken SET next_try_at = :until
 WHERE taken.channel = :channel AND taken.alert_id = (
     SELECT waiting.alert_id FROM tollgate.alert_deliveries AS waiting
     LEFT JOIN tollgate.budget_alerts AS budget ON budget.alert_id = waiting.alert_id
-    WHERE waiting.channel = :channel AND waiting.next_try_at <= :now AND NOT EXISTS (
+    WHERE waiting.channel = :channel
+        AND (waiting.next_try_at <= :now OR waiting.next_try_at > :wrong) AND NOT EXISTS (
         SELECT FROM tollgate.budget_alerts AS lower
         JOIN tollgate.alert_deliveries AS before ON before.alert_id = lower.alert_id
         WHERE before.channel = :channel AND before.next_try_at IS NOT NULL
@@ -88,7 +95,8 @@ class AlertDeliveries:
         """
         with self._database.begin() as connection:
             taken = connection.execute(
-                text(_TAKE), {"channel": channel, "now": now, "until": until}
+                text(_TAKE),
+                {"channel": channel, "now": now, "until": until, "wrong": now + FARTHEST_TRY},
             ).one_or_none()
             if taken is None:
                 return None

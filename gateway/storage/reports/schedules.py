@@ -11,6 +11,7 @@ import psycopg
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
+from gateway.domain.alerts.delivery import FARTHEST_TRY
 from gateway.domain.reports.schedule import DueStatement, NewSchedule, SentStatement, receiver_of
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.postgres.database import Database
@@ -42,7 +43,7 @@ FROM tollgate.report_schedules AS schedule
 WHERE schedule.schedule_id = taken.schedule_id AND taken.delivery_id = (
     SELECT waiting.delivery_id FROM tollgate.statement_deliveries AS waiting
     JOIN tollgate.report_schedules AS owner USING (schedule_id)
-    WHERE waiting.next_try_at <= :now
+    WHERE waiting.next_try_at <= :now OR waiting.next_try_at > :wrong
     ORDER BY waiting.next_try_at, waiting.month, waiting.version, waiting.name
     LIMIT 1 FOR UPDATE OF waiting SKIP LOCKED)
 RETURNING taken.delivery_id, taken.opened_at, taken.month, taken.version, taken.tries,
@@ -117,7 +118,9 @@ class StatementDeliveries:
         Raises `DatabaseUnavailable`.
         """
         with self._database.begin() as connection:
-            row = connection.execute(text(_TAKE), {"now": now, "until": until}).one_or_none()
+            row = connection.execute(
+                text(_TAKE), {"now": now, "until": until, "wrong": now + FARTHEST_TRY}
+            ).one_or_none()
         if row is None:
             return None
         return DueStatement(

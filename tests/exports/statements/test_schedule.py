@@ -272,6 +272,26 @@ async def test_a_failed_try_is_repeated_and_given_up_after_a_day(
     assert TOKEN not in str(errors)
 
 
+async def test_a_clock_that_was_wrong_holds_no_statement_back(
+    stand: Stand, database: Database, tmp_path: Path
+) -> None:
+    """A machine that woke up in 2036 noted its next try there: after the clock was right again,
+    the statement waited for ten years.
+    """
+    folder = tmp_path / "statements"
+    stand.add("books", f"folder:{folder}")
+    close(database, OCTOBER)
+    worker, ten_years_s = stand.worker(), timedelta(days=3652).total_seconds()
+    stand.clock.advance(ten_years_s)
+    await worker.run_once()
+    assert [row[3:] for row in stand.rows()] == [(1, False, False)]
+    stand.clock.advance(-ten_years_s)
+    folder.mkdir()
+    await worker.run_once()
+    assert [row[3:] for row in stand.rows()] == [(2, True, False)]
+    assert len(list(folder.iterdir())) > 0
+
+
 async def test_a_removed_schedule_sends_nothing_more(
     stand: Stand, database: Database, tmp_path: Path
 ) -> None:

@@ -104,6 +104,20 @@ def test_each_channel_delivers_it(database: Database, store: SpikeAlertStore) ->
         assert deliveries.waiting(channel) == 1
 
 
+def test_a_clock_that_was_wrong_holds_no_alert_back(
+    database: Database, store: SpikeAlertStore
+) -> None:
+    """A machine that woke up in 2036 took the alert until then, and was killed."""
+    sums(database, last_usd={("gpt-5.5", "k1a2b3c4d5"): 533})
+    looked(store)
+    deliveries, wrong = AlertDeliveries(database), MORNING + timedelta(days=3652)
+    deliveries.open(Channel.EMAIL, now=MORNING)
+    half_a_minute = timedelta(seconds=30)
+    assert deliveries.take(Channel.EMAIL, now=wrong, until=wrong + half_a_minute) is not None
+    assert deliveries.take(Channel.EMAIL, now=MORNING, until=MORNING + half_a_minute) is not None
+    assert deliveries.take(Channel.EMAIL, now=MORNING, until=MORNING + half_a_minute) is None
+
+
 def test_the_key_that_grew_is_named_and_not_the_largest(
     database: Database, store: SpikeAlertStore
 ) -> None:
