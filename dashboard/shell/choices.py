@@ -176,15 +176,17 @@ def _split() -> str | None:
 
 
 def _filters() -> dict[str, str]:
-    """Return the filters of the address; a day that is none is taken out."""
-    found = {
-        one.value: st.query_params[one.value] for one in FILTERS if one.value in st.query_params
-    }
-    try:
-        ask(where=found)
-    except BadUsage as wrong:
-        _drop(wrong, Dimension.DAY.value)
-        found.pop(Dimension.DAY.value, None)
+    """Return the filters of the address; one that no question can have is taken out."""
+    found = {}
+    for one in FILTERS:
+        if (value := st.query_params.get(one.value)) is None:
+            continue
+        try:
+            ask(where={one.value: value})
+        except BadUsage as wrong:
+            _drop(wrong, one.value)
+        else:
+            found[one.value] = value
     return found
 
 

@@ -70,6 +70,22 @@ def test_the_rows_that_are_not_listed_are_one_row(
     assert app.button(key="all").label == "Show fewer"
 
 
+def residency_page() -> None:
+    from dashboard.views.records import residency
+
+    residency.show()
+
+
+def test_a_filter_that_no_question_can_have_is_taken_out(look: Open, write: Write) -> None:
+    """A link with a NUL character in a filter ended four of finance's pages with an exception."""
+    write(event(1))
+    app = page(look, residency_page, month="2026-11", team="a\0b", region="eu")
+    assert not app.exception
+    assert "No name has a NUL character" in texts(app)
+    assert app.query_params == {"month": "2026-11", "region": "eu"}
+    assert "Sent attempts 1" in texts(app)
+
+
 def test_a_file_of_all_attempts_fits_into_memory(
     look: Open, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
