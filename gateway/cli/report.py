@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 from gateway.cli.exports import schedule, statement
 from gateway.cli.ids import request_id_of
 from gateway.cli.policy.explain import find_receipt
-from gateway.cli.selfhost_reports import filters_of, month_of, register
+from gateway.cli.selfhost_reports import filters_of, register
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -41,6 +41,7 @@ from gateway.reports import (
     ask,
     receipt_to_json,
 )
+from gateway.reports.question import month_of
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -12,9 +11,9 @@ import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, note, print_json, write
 from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
-from gateway.domain.calendar_months import last_month
 from gateway.errors import BadUsage
 from gateway.reports import Export, MeasuredDemand, Report, WhatIf, ask
+from gateway.reports.question import month_of
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -176,11 +175,6 @@ def filters_of(where: list[str] | None) -> dict[str, str | None]:
             )
         filters[name] = value or None
     return filters
-
-
-def month_of(word: str | None, *, now: datetime) -> str | None:
-    """Return the value of `--month` with `last` as the month before this one, in UTC."""
-    return f"{last_month(now.astimezone(UTC).date()):%Y-%m}" if word == "last" else word
 
 
 def _number(

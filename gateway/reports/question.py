@@ -15,6 +15,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, or_
 
 from gateway.domain.allocation.currency import currency_code
+from gateway.domain.calendar_months import last_month
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import (
     UNALLOCATED,
@@ -202,6 +203,11 @@ def dimension(name: str) -> Split:
         raise BadUsage(
             f"Nothing is called '{name}'. {meant}Use one of: {', '.join(Dimension)}, tag:KEY."
         ) from None
+
+
+def month_of(word: str | None, *, now: datetime) -> str | None:
+    """Return the word of a month with `last` as the month before this one, in UTC."""
+    return f"{last_month(now.astimezone(UTC).date()):%Y-%m}" if word == "last" else word
 
 
 def month_start(month: str, *, or_all: bool = False) -> date:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 import typer
 
 from gateway.cli.operator import ReasonOption
-from gateway.cli.selfhost_reports import month_of
 from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import (
     Format,
@@ -43,7 +42,7 @@ from gateway.domain.reconciliation.statement import (
 )
 from gateway.errors import BadUsage, NothingFound
 from gateway.reports import DEMO_LEDGER_NOTE
-from gateway.reports.question import month_start
+from gateway.reports.question import month_of, month_start
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
