@@ -21,6 +21,7 @@ from dashboard.finance.permission import author, obstacle
 _ASKED, _STARTED, _RUNNING, _ENDED = (
     f"books_{name}" for name in ("asked", "started", "now", "end")
 )
+_STATES = (_RUNNING, _ASKED, _ENDED)
 LOOK_EVERY_S = 0.3
 SHOWN = ("month", "state", "version", "total_usd", "events", "adjustments", "author", "sha256")
 
@@ -65,13 +66,27 @@ def offer(change: BooksChange, *, key: str, missing: str | None = None) -> None:
 
 
 def show_change() -> None:
-    """Show the running change, or the one to confirm, or the result of the last one."""
+    """Show the running change, or the one to confirm, or the result of the last one, as a dialog.
+
+    On the page it would be out of sight: its button may stand a screen below or above it.
+    """
+    at_hand = [st.session_state[one] for one in _STATES if one in st.session_state]
+    if at_hand:
+        st.dialog(inert(at_hand[0][0].title), width="medium", on_dismiss=_dismiss)(_show_state)()
+
+
+def _show_state() -> None:
+    """Show the state of the change. A click in a dialog draws the dialog alone again, so one that
+    ended the change draws the page.
+    """
     if _RUNNING in st.session_state:
         _follow(*st.session_state[_RUNNING])
     elif _ASKED in st.session_state:
         _confirm(*st.session_state[_ASKED])
     elif _ENDED in st.session_state:
         _show_end(*st.session_state[_ENDED])
+    else:
+        st.rerun()
 
 
 def _is_busy() -> bool:
@@ -104,32 +119,26 @@ def _start(change_id: str) -> None:
     st.session_state[_RUNNING] = (change, RunningCommand(change.arguments, person=person))
 
 
-def _cancel() -> None:
-    """Drop the change that waits for its confirmation."""
+def _dismiss() -> None:
+    """Drop the change that waits for its confirmation, or the result of the last one."""
     st.session_state.pop(_ASKED, None)
-
-
-def _forget() -> None:
-    """Drop the result of the last change."""
     st.session_state.pop(_ENDED, None)
 
 
 def _confirm(change: BooksChange, change_id: str) -> None:
     """Ask the reader to confirm a change."""
-    with st.container(border=True):
-        st.markdown(f"**{inert(change.title)}?**")
-        st.write(change.warning)
-        st.caption(f"In your name: {inert(author() or '')}. The same as:")
-        st.code(change.command, language="bash", wrap_lines=True)
-        with st.container(horizontal=True):
-            st.button(
-                f"Yes: {inert(change.title[:1].lower() + change.title[1:])}",
-                key="books_yes",
-                type="primary",
-                on_click=_start,
-                args=(change_id,),
-            )
-            st.button("Cancel", key="books_no", on_click=_cancel)
+    st.write(change.warning)
+    st.caption(f"In your name: {inert(author() or '')}. The same as:")
+    st.code(change.command, language="bash", wrap_lines=True)
+    with st.container(horizontal=True):
+        st.button(
+            f"Yes: {inert(change.title[:1].lower() + change.title[1:])}",
+            key="books_yes",
+            type="primary",
+            on_click=_start,
+            args=(change_id,),
+        )
+        st.button("Cancel", key="books_no", on_click=_dismiss)
 
 
 def _follow(change: BooksChange, running: RunningCommand) -> None:
@@ -146,22 +155,21 @@ def _follow(change: BooksChange, running: RunningCommand) -> None:
 
 def _show_end(change: BooksChange, end: EndedCommand) -> None:
     """Show the result of a change: its record, or the command's own error."""
-    with st.container(border=True):
-        if end.is_good:
-            st.success(f"{inert(change.title)}: done.", icon=":material/check_circle:")
-        elif end.is_unsure:
-            st.error(
-                f"{inert(change.title)}: it is not known whether it was done. Look at the state "
-                "below before you try again.",
-                icon=":material/help:",
-            )
-        else:
-            st.error(f"{inert(change.title)}: refused.", icon=":material/block:")
-        if end.record is not None:
-            _show_record(end.record)
-        if end.messages:
-            st.code(end.messages, language=None, wrap_lines=True)
-        st.button("Close this message", key="books_forget", on_click=_forget)
+    if end.is_good:
+        st.success(f"{inert(change.title)}: done.", icon=":material/check_circle:")
+    elif end.is_unsure:
+        st.error(
+            f"{inert(change.title)}: it is not known whether it was done. Look at the state of "
+            "the month before you try again.",
+            icon=":material/help:",
+        )
+    else:
+        st.error(f"{inert(change.title)}: refused.", icon=":material/block:")
+    if end.record is not None:
+        _show_record(end.record)
+    if end.messages:
+        st.code(end.messages, language=None, wrap_lines=True)
+    st.button("Close this message", key="books_forget", on_click=_dismiss)
 
 
 def _show_record(record: Mapping[str, Any]) -> None:

@@ -76,6 +76,7 @@ def test_a_person_closes_a_month_by_a_double_click(
     address, app, password = running
     write(event(1, at=OCTOBER), event(2, at=OCTOBER, team="search"))
     rollups.refresh(database)
+    browser.set_window_size(1280, 700)
     browser.get(f"{address}close?month=2026-10")
     _button(browser, "Sign in").click()
     until_shown(browser, "Open checks")  # on the page that was asked for, with its month
@@ -87,10 +88,14 @@ def test_a_person_closes_a_month_by_a_double_click(
     _keep_screenshot(browser, tmp_path / "close-checks.png")
     _button(browser, "Close October 2026").click()
     yes = _button(browser, "Yes: close October 2026")
+    assert _is_in_sight(browser, yes), "the question stood a screen above its button"
     _keep_screenshot(browser, tmp_path / "close-confirm.png")
     ActionChains(browser).double_click(yes).perform()
     until_shown(browser, "Close October 2026: done.")
     until_shown(browser, "Closed versions")
+    until_still(browser)
+    done = browser.find_element(By.CSS_SELECTOR, "[role=dialog] [data-testid=stAlert]")
+    assert _is_in_sight(browser, done), "the result stood a screen above its button"
     _keep_screenshot(browser, tmp_path / "close-done.png")
     with psycopg.connect(database_url) as connection:
         rows = connection.execute(
@@ -115,6 +120,14 @@ def _button(browser: webdriver.Chrome, text: str) -> WebElement:
 
     wait_for(browser, is_there)
     return found[0]
+
+
+def _is_in_sight(browser: webdriver.Chrome, shown: WebElement) -> bool:
+    """True if an element is within the window, without scrolling."""
+    until_still(browser)
+    box, height = shown.rect, browser.execute_script("return window.innerHeight")
+    top = browser.execute_script("return arguments[0].getBoundingClientRect().top", shown)
+    return bool(0 <= top <= height - box["height"])
 
 
 def _fields(browser: webdriver.Chrome, label: str) -> list[WebElement]:
