@@ -75,8 +75,8 @@ def _show_request(found: Receipt) -> None:
     cards = st.columns(4)
     held = f"at most {inert(exact_money(found.held_usd))} more" if found.held_usd else None
     cards[0].metric(
-        "Cost, USD",
-        inert(exact_money(found.cost_usd)),
+        "Total, USD",
+        inert(exact_money(found.total_usd)),
         border=True,
         height="stretch",
         delta=held,
@@ -124,17 +124,23 @@ def _show_attempt(attempt: AttemptReceipt, *, all_attempts: int) -> None:
             }
         )
         _show_lines(attempt)
+        for one in attempt.adjustments:
+            st.markdown(
+                f"**Adjusted by {inert(exact_money(one.amount_usd))}** ({inert(one.kind)}, posted "
+                f"to {one.posted_period}) by {inert(one.author)}: {inert(one.reason)}"
+            )
         _show_decision(attempt)
 
 
 def _show_lines(attempt: AttemptReceipt) -> None:
     """Show an attempt's priced lines and their sum, or the amount held for unknown usage."""
     if attempt.cost_usd is None:
+        unknown = "Usage unknown: nobody reported what was used."
         held = inert(exact_money(attempt.held_usd))
-        st.warning(
-            f"Usage unknown: nobody reported what was used. {held} is held, which is the most "
-            "it can cost."
-        )
+        if attempt.total_usd is None:
+            st.warning(f"{unknown} {held} is held, which is the most it can cost.")
+        else:
+            st.write(f"{unknown} Its cost was entered later.")
         return
     if not attempt.event.lines:
         st.write("Nothing was served, nothing is charged.")

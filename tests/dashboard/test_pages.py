@@ -18,6 +18,7 @@ from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.reports import Column, ColumnKind
 from gateway.storage.deployments.engine_samples import EngineSamples
+from gateway.storage.ledger.adjustments import resolve
 from gateway.storage.ledger.demo_organisations import DemoOrganisationTable
 from gateway.storage.postgres.database import Database
 from tests import factories
@@ -255,6 +256,22 @@ def test_a_receipt_shows_price_source_and_arithmetic(look: Open, write: Write) -
         == "400 × 0.25 USD / 1,000,000 = 0.0001 USD"
     )
     assert "Attempt total \\$0\\.0006" in texts(app)
+
+
+def test_a_receipt_shows_the_cost_that_was_entered_later(
+    look: Open, write: Write, database: Database
+) -> None:
+    """It said that the hold was the most that it could cost, after finance had settled it."""
+    write(event(1, **UNKNOWN))
+    app = page(look, receipt_page, request=str(request_id(1)))
+    assert (app.metric[0].label, app.metric[0].value) == ("Total, USD", "unknown")
+    assert "is held, which is the most it can cost" in texts(app)
+    resolve(database, request_id(1), attempt=None, cost=30_000_000, reason="invoice 4711")
+    app = page(look, receipt_page, request=str(request_id(1)))
+    assert app.metric[0].value == "\\$0\\.03"
+    assert "is held" not in texts(app)
+    assert "Adjusted by \\$0\\.03" in texts(app)
+    assert "invoice 4711" in texts(app)
 
 
 @pytest.mark.parametrize(
