@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 
+from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit import config
 from streamlit.auth_util import get_cookie_with_chunks
 from streamlit.url_util import make_url_path
@@ -22,12 +23,16 @@ from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_N
 from dashboard import access
 from dashboard.access import Claims
 
+PAGE = "text/html"
 LOGOUT, FILES = "/auth/logout", "media/"
 REFUSED = "Sign in to the dashboard to save this file.\n"
 
 
 class SignInGuard:
-    """Answers 403 to a file's request without a sign-in, and ends a sign-in at the sign-out."""
+    """Answers 403 to a file's request without a sign-in, and ends a sign-in at the sign-out.
+
+    The browser keeps no page and no file: its back button showed the next person those of the last.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         """Serve the app behind it."""
@@ -41,7 +46,15 @@ class SignInGuard:
             return
         if path.endswith(LOGOUT) and (claims := claims_of_browser(scope)):
             access.ENDED.add(claims)
-        await self._app(scope, receive, send)
+
+        async def sent(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                if path.startswith(_files()) or headers.get("content-type", "").startswith(PAGE):
+                    headers["cache-control"] = "no-store"
+            await send(message)
+
+        await self._app(scope, receive, sent if path else send)
 
 
 def _files() -> str:
