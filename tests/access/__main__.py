@@ -27,7 +27,8 @@ from tests.access.drawn_requests import draw, problem_of
 from tests.access.planted import OWN, fill
 
 # The views whose rows a random report shows; without its condition each of them is a leak. Not
-# `cost_centre_shares`: it is joined to a team's own rows alone (`test_team_views` looks at its condition).
+# `cost_centre_shares`, which is joined to a team's own rows alone: `test_team_views` looks at its
+# condition.
 MUTATED = (
     "usage_events",
     "demo_usage_events",
