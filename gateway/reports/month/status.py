@@ -95,6 +95,14 @@ def _reconcile(row: Mapping[str, Any], month: date) -> str:
     return f"{first}; tollgate reconcile approve {of_month} --reason …"
 
 
+def _resolve(row: Mapping[str, Any], month: date) -> str:
+    """Return the command that resolves the first of these attempts, and the one that lists all."""
+    return (
+        f"tollgate reconcile resolve {row['first']} --as AMOUNT --reason …; "
+        f"tollgate export adjustments --month {month:%Y-%m} --out FILE.xlsx"
+    )
+
+
 _WORDS: Mapping[str, _Words] = {
     "unsettled-events": _Words(
         finding=lambda row: (
@@ -125,7 +133,7 @@ _WORDS: Mapping[str, _Words] = {
             f"{row['found']:,} attempt(s) stand at an expected cost, {format_usd(row['usd'])} in "
             "all, because their cost was not entered in time"
         ),
-        remedy="tollgate reconcile resolve REQUEST_ID --as AMOUNT --reason …",
+        remedy=_resolve,
     ),
     "conflicting-events": _Words(
         finding=_count("event(s) came again with other content"),

@@ -81,7 +81,8 @@ CHECKS = (
     ),
     MonthCheck(
         name="expected-costs",
-        select="SELECT count(*) AS found, coalesce(sum(amount_usd), 0) AS usd "
+        select="SELECT count(*) AS found, coalesce(sum(amount_usd), 0) AS usd, "
+        "min(CAST(request_id AS text)) AS first "
         "FROM finance.adjustments WHERE posted_period = :month AND kind = 'expired_hold' "
         "AND is_expected",
     ),

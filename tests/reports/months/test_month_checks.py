@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -11,15 +12,24 @@ from sqlalchemy import text
 from gateway.domain.checks import Check
 from gateway.domain.ledger.month_close import BilledSpan, month_moments
 from gateway.domain.policy.stored_policy import StoredPolicy
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.reports import Reports
 from gateway.services.ledger.billed_hours import billed_spans
+from gateway.storage.ledger.adjustments import expire_holds
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.postgres.database import Database
 from tests.policy.documents import EXAMPLE
 from tests.reports.conftest import Write
-from tests.storage.factories import event
+from tests.storage.factories import event, request_id
 
 MONTHS = [date(2026, month, 1) for month in (7, 8, 9, 10)]
+UNKNOWN: dict[str, Any] = {
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 5000,
+}
 ADD_JOURNAL = """
 INSERT INTO tollgate.journals (id, replica, started_at, heartbeat, state)
 VALUES ('00000000-0000-0000-0000-000000000001', 'a', '2026-08-02', '2026-08-20', 'live')
@@ -78,6 +88,25 @@ def test_a_lost_journal_touches_the_months_from_its_last_heartbeat_to_its_loss(
     assert open_in(finance, "lost-journals") == [8, 9, 10]
     run(database, "UPDATE tollgate.journals SET lost_at = '2026-09-03'")
     assert open_in(finance, "lost-journals") == [8, 9]
+
+
+def test_an_attempt_at_an_expected_cost_is_named(
+    database: Database, finance: Reports, write: Write
+) -> None:
+    """The command asked for a request's id, and no report had it: to `report unsettled` the
+    attempt is settled.
+    """
+    at = datetime(2026, 8, 5, tzinfo=UTC)
+    write(event(1, at=at, **UNKNOWN), event(2, at=at, **UNKNOWN))
+    expire_holds(database, ttl=timedelta(days=1))
+    (check,) = [
+        one for one in finance.month_status(MONTHS[1]).checks if one.name == "expected-costs"
+    ]
+    assert check.finding.startswith("2 attempt(s)")
+    assert check.remedy == (
+        f"tollgate reconcile resolve {request_id(1, at)} --as AMOUNT --reason …; "
+        "tollgate export adjustments --month 2026-08 --out FILE.xlsx"
+    )
 
 
 @pytest.mark.parametrize(("journal", "months"), [("NULL", [7, 8, 9]), ("id", [8, 9])])
