@@ -9,7 +9,7 @@ from datetime import date, datetime
 from decimal import Decimal
 
 from dashboard.shell.viewer import local_moment, localised, zone_name
-from gateway.domain.money import format_amount
+from gateway.domain.money import format_amount, format_unit_cost, in_place_of_dollars
 from gateway.reports import Cell, Column, ColumnKind, plain_decimal
 
 UNKNOWN = "unknown"
@@ -131,6 +131,9 @@ def cell(column: Column, value: Cell) -> str:
     match column.kind:
         case ColumnKind.MONEY if column.name.endswith("_usd_per_mtok"):
             return rate(Decimal(str(value)))
+        case ColumnKind.MONEY if " per " in column.unit:
+            text = format_unit_cost(Decimal(str(value)))
+            return localised(in_place_of_dollars(text, currency_of(column)))
         case ColumnKind.MONEY:
             return money(value, currency_of(column))
         case ColumnKind.COUNT:

@@ -30,7 +30,7 @@ from gateway.cli.terminal.output import (
     write,
 )
 from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
-from gateway.domain.money import format_usd, in_place_of_dollars, usd_from_nusd
+from gateway.domain.money import format_unit_cost, format_usd, in_place_of_dollars, usd_from_nusd
 from gateway.errors import NothingFound
 from gateway.reports import (
     REPORTS,
@@ -372,7 +372,13 @@ def _cell_text(cell: Cell, column: Column) -> str:
     match kind:
         case "money":
             amount = Decimal(str(cell))
-            text = rate_text(amount) if "per_mtok" in column.name else format_usd(amount)
+            text = (
+                rate_text(amount)
+                if "per_mtok" in column.name
+                else format_unit_cost(amount)
+                if " per " in column.unit
+                else format_usd(amount)
+            )
             return in_place_of_dollars(text, column.unit.partition(" ")[0].rstrip(",") or "USD")
         case "share":
             return _share_text(Decimal(str(cell)))

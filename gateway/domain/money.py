@@ -48,6 +48,16 @@ def format_usd(amount_usd: Decimal | None) -> str:
     return f"{sign}${rounded:f}"
 
 
+def format_unit_cost(unit_cost_usd: Decimal) -> str:
+    """Return the cost of one unit for people: four significant digits below a dollar, because a
+    hundredth of one is half of `$0.01`.
+    """
+    size = abs(unit_cost_usd)
+    if not Decimal("0.01") <= size < 1:
+        return format_usd(unit_cost_usd)
+    return f"{'-' if unit_cost_usd < 0 else ''}${size:.{5 if size < Decimal('0.1') else 4}f}"
+
+
 def format_amount(amount: Decimal | None, currency: str) -> str:
     """Return an amount for people with its currency: `$1,234.56`, or `1,234.56 EUR`."""
     return in_place_of_dollars(format_usd(amount), currency)

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.money import format_usd, nusd_from_usd, plain_usd, usd_from_nusd
+from gateway.domain.money import (
+    format_unit_cost,
+    format_usd,
+    nusd_from_usd,
+    plain_usd,
+    usd_from_nusd,
+)
 
 amounts_nusd = st.integers(min_value=-(10**18), max_value=10**18)
 
@@ -80,3 +86,21 @@ def test_a_cost_is_rounded_to_even() -> None:
     """Halves that always went up would drift in one direction."""
     half = Decimal("0.0000000005")
     assert (nusd_from_usd(half), nusd_from_usd(3 * half)) == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("unit_cost", "printed"),
+    [
+        ("6.832", "$6.83"),
+        ("1", "$1.00"),
+        ("0.4912", "$0.4912"),
+        ("0.012958", "$0.01296"),
+        ("0.01", "$0.01000"),
+        ("0.002384", "$0.002384"),
+        ("-0.0149", "-$0.01490"),
+        ("0", "$0.00"),
+    ],
+)
+def test_a_unit_cost_keeps_four_digits(unit_cost: str, printed: str) -> None:
+    """A thousand tokens at $0.01296 and at $0.0149 were both $0.01 in unit costs."""
+    assert format_unit_cost(Decimal(unit_cost)) == printed
