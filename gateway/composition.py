@@ -143,17 +143,28 @@ def address_as(settings: Settings, purpose: LoginPurpose) -> Iterator[str]:
     """Yield the database's address with the login for one purpose: from the settings, else the one
     that `db upgrade` made, else the owner's.
     """
-    given = {
-        LoginPurpose.GATEWAY: settings.gateway_database_url,
-        LoginPurpose.REPORTS: settings.reports_database_url,
-        LoginPurpose.ADMIN: settings.admin_database_url,
-        LoginPurpose.FINANCE: settings.finance_database_url,
-    }[purpose]
+    given = _given(settings, purpose)
     if given is not None:
         yield given
         return
     with database_url(settings) as url:
         yield logins.address_as(url, purpose, settings.home_path)
+
+
+def _given(settings: Settings, purpose: LoginPurpose) -> str | None:
+    """Return the address that the settings name for one purpose; None if they name none."""
+    return {
+        LoginPurpose.GATEWAY: settings.gateway_database_url,
+        LoginPurpose.REPORTS: settings.reports_database_url,
+        LoginPurpose.ADMIN: settings.admin_database_url,
+        LoginPurpose.FINANCE: settings.finance_database_url,
+    }[purpose]
+
+
+def _setting(settings: Settings, purpose: LoginPurpose) -> str:
+    """Return the variable to fix if the address for one purpose is wrong."""
+    owned = "" if _given(settings, purpose) is None else f"{purpose.value.upper()}_"
+    return f"TOLLGATE_{owned}DATABASE_URL"
 
 
 @contextmanager
@@ -171,7 +182,7 @@ def open_administration(settings: Settings) -> Iterator[Stores]:
     """Open the stores in the administration role, if the login may use it."""
     with (
         address_as(settings, LoginPurpose.ADMIN) as url,
-        _stores(settings, url, _acting(url, "tollgate_admin")) as stores,
+        _stores(settings, url, _acting_for(settings, url, LoginPurpose.ADMIN)) as stores,
     ):
         yield stores
 
@@ -190,7 +201,7 @@ def open_finance(settings: Settings, *, is_entering: bool = False) -> Iterator[S
         return
     with (
         address_as(settings, LoginPurpose.FINANCE) as url,
-        _stores(settings, url, _acting(url, "tollgate_finance")) as stores,
+        _stores(settings, url, _acting_for(settings, url, LoginPurpose.FINANCE)) as stores,
     ):
         yield stores
 
@@ -202,7 +213,7 @@ def open_booking(settings: Settings) -> Iterator[Stores]:
     """
     with (
         address_as(settings, LoginPurpose.GATEWAY) as url,
-        _stores(settings, url, _acting(url, "tollgate_gateway")) as stores,
+        _stores(settings, url, _acting_for(settings, url, LoginPurpose.GATEWAY)) as stores,
     ):
         yield stores
 
@@ -219,6 +230,7 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
             role="tollgate_gateway",
             limit_s=SERVING_LIMIT_S,
             renew=lambda: renewed(url, LoginPurpose.GATEWAY, home),
+            setting=_setting(settings, LoginPurpose.GATEWAY),
         )
         with closing(database), closing(Ledger(database)) as ledger:
             yield ServingStores(
@@ -230,11 +242,24 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
             )
 
 
-def _acting(url: str, role: str | None = None) -> Database:
+def _acting_for(settings: Settings, url: str, purpose: LoginPurpose) -> Database:
+    """Return a database that acts in the role of a purpose, if the login may."""
+    return _acting(url, f"tollgate_{purpose.value}", setting=_setting(settings, purpose))
+
+
+def _acting(
+    url: str, role: str | None = None, *, setting: str = "TOLLGATE_DATABASE_URL"
+) -> Database:
     """Return a database that acts as a role, if the login may, for the person who runs the
     command.
     """
-    return Database(url, role_if_member=role, operator=operator_name(), person=signed_in_person())
+    return Database(
+        url,
+        role_if_member=role,
+        operator=operator_name(),
+        person=signed_in_person(),
+        setting=setting,
+    )
 
 
 @contextmanager
@@ -361,6 +386,7 @@ def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Report
             scope=reports.WHOLE_ORGANISATION,
             limit_s=limit_s,
             renew=lambda: renewed(url, LoginPurpose.REPORTS, settings.home_path),
+            setting=_setting(settings, LoginPurpose.REPORTS),
         )
         try:
             yield opened

@@ -526,13 +526,18 @@ def _kind_of(name: str, question: Question) -> ReportKind:
 
 
 def open_reports(
-    dsn: str, *, scope: Scope, limit_s: float = inf, renew: Callable[[], str] | None = None
+    dsn: str,
+    *,
+    scope: Scope,
+    limit_s: float = inf,
+    renew: Callable[[], str] | None = None,
+    setting: str = "TOLLGATE_DATABASE_URL",
 ) -> Reports:
     """Open the reports of a Postgres URL, as readers of a scope see them.
 
     Raises `BadUsage` if the URL is invalid; connects at the first question.
 
     `limit_s` limits each question of a waiting caller. `renew` returns the current URL, if its
-    password may change meanwhile.
+    password may change meanwhile. `setting` is the variable that has it, for messages.
     """
-    return Reports(Reader(dsn, limit_s=limit_s, renew=renew), scope)
+    return Reports(Reader(dsn, limit_s=limit_s, renew=renew, setting=setting), scope)

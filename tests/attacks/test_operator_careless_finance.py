@@ -138,3 +138,26 @@ def test_a_login_without_rights_closes_and_approves_nothing(
     assert MonthStore(database).closes(AUGUST) == []
     (listed,) = json.loads(cli.ok("reallocation", "list", "--format", "json"))
     assert listed["state"] == "proposed"
+
+
+@pytest.mark.parametrize(
+    ("purpose", "command"),
+    [
+        ("finance", ("month", "verify", "2026-08")),
+        ("admin", ("reallocation", "add", *ENTRY, "--month", "2026-08")),
+        ("reports", ("report", "spend")),
+        ("gateway", ("demo-data",)),
+    ],
+)
+def test_a_wrong_address_names_its_own_variable(
+    cli: Cli, database_url: str, tmp_path: Path, purpose: str, command: tuple[str, ...]
+) -> None:
+    """The password in TOLLGATE_FINANCE_DATABASE_URL was wrong, and the message said to fix
+    TOLLGATE_DATABASE_URL, which was right.
+    """
+    nowhere = {f"{purpose}_database_url": f"postgresql://me:hunter2@/tollgate?host={tmp_path}"}
+    settings = Settings(home=tmp_path / "home", database_url=database_url, **nowhere)
+    ran = Cli(build_toolbox(settings))(*command)
+    assert (ran.code, ran.out) == (3, ""), ran
+    assert f"fix TOLLGATE_{purpose.upper()}_DATABASE_URL" in ran.err
+    assert "hunter2" not in ran.err

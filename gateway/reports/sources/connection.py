@@ -146,7 +146,12 @@ class Reader:
     """A small pool of read-only connections. Nothing is opened before the first snapshot."""
 
     def __init__(
-        self, dsn: str, *, limit_s: float = inf, renew: Callable[[], str] | None = None
+        self,
+        dsn: str,
+        *,
+        limit_s: float = inf,
+        renew: Callable[[], str] | None = None,
+        setting: str = "TOLLGATE_DATABASE_URL",
     ) -> None:
         """Keep the database's address, and the time limit of a snapshot.
 
@@ -159,6 +164,7 @@ class Reader:
             application_name="tollgate reports",
             statement_limit_s=limit_s,
             renew=renew,
+            setting=setting,
         )
 
     @contextmanager

@@ -88,7 +88,7 @@ _TOO_SLOW = (
 _REMEDIES = {
     "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at "
     "the primary.",
-    "3D000": "The database does not exist. Create it, or fix TOLLGATE_DATABASE_URL.",
+    "3D000": "The database does not exist. Create it, or fix its address.",
     "3F000": _SCHEMA,
     "42P01": _SCHEMA,
     "42703": _SCHEMA,
@@ -180,6 +180,7 @@ class Database:
         limit_s: float = inf,
         statement_limit_s: float = inf,
         renew: Callable[[], str] | None = None,
+        setting: str = "TOLLGATE_DATABASE_URL",
     ) -> None:
         """Take a database's address, opening no connection yet. Act as `role`, or as
         `role_if_member` if the login may.
@@ -188,6 +189,7 @@ class Database:
         an approval then needs another one.
 
         `renew` returns the current address, if its password may change while the process runs.
+        `setting` is the variable that has the address, for messages.
 
         `limit_s` is the total time that a pooled transaction may wait for Postgres.
         `statement_limit_s` is Postgres' own limit per statement, if it is shorter than the usual
@@ -196,6 +198,7 @@ class Database:
         self.role = role
         self._role_if_member, self._has_taken_role = role_if_member, False
         self._operator, self._person = operator, person
+        self._setting = setting
         self._login: dict[str, Any] = (
             LOGIN | {"application_name": application_name} | parse_url(url)
         )
@@ -439,7 +442,7 @@ class Database:
             remedy = (
                 "End idle sessions, or raise max_connections."
                 if is_full
-                else "Start it, or fix TOLLGATE_DATABASE_URL."
+                else f"Start it, or fix {self._setting}."
             )
             raise DatabaseUnavailable(
                 f"Postgres cannot be reached at {self.name}: {reason}. {remedy}"
