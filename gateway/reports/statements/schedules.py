@@ -37,8 +37,8 @@ class ListedSchedule:
     @property
     def state(self) -> str:
         """Return the state of the last delivery in a word."""
-        if self.last_month is None:
-            return "waits for a closed month"
+        if self.last_month is None:  # a month may be closed, but only a gateway begins to send it
+            return "waits for a closed month and a gateway"
         if self.delivered_at is not None:
             return "sent"
         return "given up" if self.given_up_at is not None else "to be sent"

@@ -359,8 +359,8 @@ def test_the_commands_add_list_and_remove(
         )
     rows = json.loads(cli.ok("report", "schedule", "list", "--format", "json"))
     assert [(row["name"], row["cost_centre"], row["state"]) for row in rows] == [
-        ("books", "all", "waits for a closed month"),
-        ("erp", "all", "waits for a closed month"),
+        ("books", "all", "waits for a closed month and a gateway"),
+        ("erp", "all", "waits for a closed month and a gateway"),
     ]
     assert rows[1]["to"].endswith("/…")
     cli.ok("report", "schedule", "remove", "erp")
