@@ -40,18 +40,18 @@ class Click:
 
 
 def colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
-    """Return the colours and the legend of a chart's groups, in the order of `domain`.
+    """Return the colours and the legend of a chart's groups, in the order of `domain`."""
+    scale = alt.Scale(domain=list(domain), range=[*colours[: len(domain)]])
+    return alt.Color("group:N", scale=scale, legend=legend(domain))
 
-    The legend has as many columns as fit the chart's width: on a narrow screen a fourth was cut at
-    its edge.
+
+def legend(names: Sequence[str]) -> alt.Legend:
+    """Return a legend above a chart, with as many columns as fit the chart's width: on a narrow
+    screen a third or fourth was cut at its edge.
     """
-    label_px = min(LABEL_PX, LETTER_PX * max(map(len, domain), default=0))
+    label_px = min(LABEL_PX, LETTER_PX * max(map(len, names), default=0))
     columns = alt.ExprRef(f"max(1, floor(width / {label_px + SYMBOL_PX}))")
-    return alt.Color(
-        "group:N",
-        scale=alt.Scale(domain=list(domain), range=[*colours[: len(domain)]]),
-        legend=alt.Legend(title=None, orient="top", offset=6, labelLimit=LABEL_PX, columns=columns),
-    )
+    return alt.Legend(title=None, orient="top", offset=6, labelLimit=LABEL_PX, columns=columns)
 
 
 def show(chart: Any, alt_text: str, *, currency: str = "USD", click: Click | None = None) -> None:

@@ -11,7 +11,7 @@ import altair as alt
 import pandas as pd
 import streamlit as st
 
-from dashboard.charts.drawing import COLOURS, MONEY_AXIS, Click, Point, clickable, draw
+from dashboard.charts.drawing import COLOURS, MONEY_AXIS, Click, Point, clickable, draw, legend
 
 ROOM_FOR_WORDS = 1.9  # of the longest bar, with an amount and a share beside it
 ROOM_FOR_AMOUNT = 1.4  # of the longest bar, also on a narrow screen
@@ -95,7 +95,7 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
     scale = alt.Scale(domain=[0, edge], nice=False, clamp=True)
     kinds = ("spent (bar)", "leased (outline)", "forecast (diamond)")
     part = alt.Scale(domain=list(kinds), range=[COLOURS[0], COLOURS[1], COLOURS[3]])
-    colour = alt.Color("part:N", scale=part, legend=alt.Legend(title=None, orient="top", offset=6))
+    colour = alt.Color("part:N", scale=part, legend=legend(kinds))
     parts = pd.DataFrame(
         [
             {"name": bar.name, "part": name, "begin": begin, "end": end, **bar.words}
@@ -200,7 +200,7 @@ def waterfall(
         color=alt.Color(
             "kind:N",
             scale=alt.Scale(domain=list(kinds), range=[colours[kind] for kind in kinds]),
-            legend=alt.Legend(title=None, orient="top", offset=6, columns=3),
+            legend=legend(kinds),
         ),
         tooltip=[
             alt.Tooltip("deployment:N", title="Deployment"),
