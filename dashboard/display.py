@@ -68,19 +68,6 @@ def count(number: Cell) -> str:
     return UNKNOWN if number is None else localised(f"{number:,}")
 
 
-def compact(number: Cell) -> str:
-    """Return a large number in short, `157.3 M`: for headlines, with the exact figure in the table
-    below.
-    """
-    if number is None:
-        return UNKNOWN
-    value = float(str(number))
-    for size, unit in ((1e9, "bn"), (1e6, "M"), (1e4, "k")):
-        if value >= size:
-            return localised(f"{value / (1e3 if unit == 'k' else size):,.1f} {unit}")
-    return localised(f"{number:,}")
-
-
 def seconds(duration_s: Cell) -> str:
     """Return a duration as `0.55 s`, in milliseconds below a tenth of a second, a dash without a
     measurement.

@@ -10,7 +10,7 @@ from functools import partial
 import streamlit as st
 
 from dashboard import empty_states
-from dashboard.display import compact, count, inert, money
+from dashboard.display import count, inert, money
 from dashboard.filters import dataset
 from dashboard.finance.changes import BooksChange, offer, show_change
 from dashboard.finance.permission import obstacle
@@ -149,7 +149,7 @@ def _show_state(months: Report, status: MonthStatus) -> None:
     cards[0].metric("State", name, border=True, help=about)
     total = "none" if not record else inert(money(record["total_usd"]))
     cards[1].metric("Total, USD", total, border=True, help="Adjustments are in it, holds are not.")
-    cards[2].metric("Attempts", compact(status.attempts), border=True)
+    cards[2].metric("Attempts", count(status.attempts), border=True)
     cards[3].metric(
         "Open checks",
         count(len(status.open_checks)),
@@ -157,6 +157,12 @@ def _show_state(months: Report, status: MonthStatus) -> None:
         help="A month closes when each is settled, or accepted with a reason.",
     )
     st.caption(about)
+    if status.state == "closed" and status.open_checks:
+        names = ", ".join(f"`{check.name}`" for check in status.open_checks)
+        st.caption(
+            f"Open: {names}. Accepted at the close, with the reason below, or found since: "
+            f"`tollgate month status {status.month:%Y-%m}`."
+        )
 
 
 def _show_close(months: Report, status: MonthStatus) -> None:

@@ -164,6 +164,8 @@ def test_it_closes_once_in_the_name_of_the_person(
     assert author in handed_over
     assert set(accepted.values()) == {WHY}  # type: ignore[attr-defined]  # it is JSON
     assert app.metric[0].value == "Closed"
+    assert app.metric[3].value == "2"
+    assert "`unreconciled-providers`, `unpartitioned-events`. Accepted at the close" in texts(app)
     assert [one.key for one in app.button if one.key in ("verify_month", "reopen_month")] == [
         *("verify_month", "reopen_month")
     ]
