@@ -6,6 +6,7 @@ Found on 2026-11-27 by an attacker who simulated an operator of a failing system
 
 from __future__ import annotations
 
+import gc
 import json
 import signal
 import subprocess
@@ -65,6 +66,17 @@ def test_demo_files_on_a_full_disk_are_completed_by_the_next_run(cli: Cli, tmp_p
         there.items()
         <= {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()}.items()
     )
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
+def test_a_workbook_on_a_full_disk_is_one_message(cli: Cli, tmp_path: Path) -> None:
+    """Python's ZIP writer printed a traceback behind the message, when it was collected."""
+    with file_limit(1024):
+        ran = cli("report", "spend", "--out", str(tmp_path / "spend.xlsx"))
+        gc.collect()
+    assert ran.code == 2
+    assert "spend.xlsx cannot be written: File too large" in ran.err
+    assert not list(tmp_path.glob("*spend*"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])

@@ -35,10 +35,11 @@ def write_xlsx(export: Export, file: BinaryIO) -> None:
     Raises `BadUsage` if the rows or a text do not fit into a sheet.
     """
     import xlsxwriter  # only this format needs it
+    from xlsxwriter.exceptions import FileCreateError
 
-    report = export.report
+    report, kept = export.report, _FileUntilError(file)
     workbook = xlsxwriter.Workbook(
-        file,
+        kept,
         {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False},
     )
     # Without a date of its own the same report would give other bytes at each run.
@@ -64,7 +65,51 @@ def write_xlsx(export: Export, file: BinaryIO) -> None:
     if report.columns:
         sheet.autofilter(0, 0, number, len(report.columns) - 1)
     _write_about(workbook, report, bold)
-    workbook.close()
+    try:
+        workbook.close()
+    except FileCreateError as failed:  # an error of the library's own temporary files too
+        raise OSError(*failed.args[0].args) from None
+    if kept.error is not None:
+        raise kept.error
+
+
+class _FileUntilError:
+    """A file that keeps its first error, and ignores all that follows. Python's ZIP writer would
+    print a traceback when it is collected, after the error was explained.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._at = file, 0
+        self.error: OSError | None = None
+
+    def write(self, data: bytes) -> int:
+        """Write bytes."""
+        self._do(self._file.write, data)
+        return len(data)
+
+    def seek(self, place: int, whence: int = 0) -> int:
+        """Move to a place, and return it."""
+        self._do(self._file.seek, place, whence)
+        return self._at
+
+    def tell(self) -> int:
+        """Return the present place; after an error the last one."""
+        return self._at
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        self._do(self._file.flush)
+
+    def _do(self, act: Callable[..., object], *arguments: object) -> None:
+        """Do something unless there was an error."""
+        if self.error is None:
+            try:
+                act(*arguments)
+                self._at = self._file.tell()
+            except OSError as problem:
+                self.error = problem
+            except ValueError:  # it is closed: the ZIP writer is being collected
+                self.error = OSError("the file is closed")
 
 
 def _write_about(workbook: Any, report: Report, bold: Any) -> None:
