@@ -2,6 +2,7 @@
 
 from dashboard.charts.drawing import COLOURS, MONEY_AXIS, Click
 from dashboard.charts.over_time import (
+    NOTHING_TO_DRAW,
     OTHER,
     columns,
     keep_largest,
@@ -15,6 +16,7 @@ from dashboard.charts.parts import WHOLE, Gauge, Step, bars, gauges, waterfall
 __all__ = [
     "COLOURS",
     "MONEY_AXIS",
+    "NOTHING_TO_DRAW",
     "OTHER",
     "WHOLE",
     "Click",

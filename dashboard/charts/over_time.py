@@ -9,6 +9,7 @@ from typing import Any
 
 import altair as alt
 import pandas as pd
+import streamlit as st
 
 from dashboard.charts.drawing import (
     COLOURS,
@@ -22,6 +23,7 @@ from dashboard.charts.drawing import (
 )
 
 OTHER = "Other"
+NOTHING_TO_DRAW = "Nothing in the shown time."
 MOST_GROUPS = len(COLOURS) - 1
 
 
@@ -67,8 +69,11 @@ def stacked_days(
     is_by_month: bool = False,
 ) -> None:
     """Show a chart with one bar a day, its parts by group. `read` formats a figure for the
-    tooltip. `is_by_month`: one bar a month, whose first day a point has.
+    tooltip. `is_by_month`: one bar a month, whose first day a point has. Without points it says so.
     """
+    if not points:  # only the compared time has any
+        st.caption(NOTHING_TO_DRAW)
+        return
     domain = list(names or order(points, group=group))
     frame = _frame(points, group=group, size=size, read=read)
     frame["place"] = [domain.index(name) for name in frame["group"]]

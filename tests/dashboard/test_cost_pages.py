@@ -6,6 +6,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
+from dashboard.charts import NOTHING_TO_DRAW
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import models_page, page, teams_page
@@ -24,6 +25,27 @@ def quality_page() -> None:
     from dashboard.views import quality
 
     quality.show()
+
+
+def test_a_time_of_nothing_is_compared_with_one_of_something(
+    look: Open, write: Callable[..., None]
+) -> None:
+    """A quiet day after a busy one, and each address with such days, ended three pages with an
+    exception.
+    """
+    write(event(1))  # on 20 November
+    quiet = {"from": "2026-11-21", "to": "2026-11-21"}
+    places = {"look": "Self-hosted and external"}
+    for app in (
+        look(**quiet),
+        page(look, teams_page, **quiet),
+        page(look, models_page, **quiet),
+        page(look, models_page, **quiet, **places),
+    ):
+        assert not app.exception
+        assert NOTHING_TO_DRAW in [one.value for one in app.caption]
+        cards = {one.label: (one.value, one.delta) for one in app.metric}
+        assert cards["Spend, USD"] == ("\\$0.00", "-100.0 %")
 
 
 def test_a_panel_shows_its_report(look: Open, write: Callable[..., None]) -> None:

@@ -130,7 +130,11 @@ def _show_unknown(place: Any, choices: Choices, teams: Report) -> None:
 
 def _show_over_time(choices: Choices) -> None:
     """Show the spending of each day, with the same day of the earlier time."""
+    st.subheader("Spend per day")
     report = answer("spend", choices.question(by=(Dimension.DAY.value,)))
+    if not report.rows:  # all of it was in the compared time
+        st.caption(charts.NOTHING_TO_DRAW)
+        return
     figure, currency = choices.money("total_usd"), choices.currency
     earlier, label = _earlier(choices)
     rows = report.records()[-LONGEST_CHART_DAYS:]
@@ -147,7 +151,6 @@ def _show_over_time(choices: Choices) -> None:
         }
         for day in span[-LONGEST_CHART_DAYS:]
     ]
-    st.subheader("Spend per day")
     charts.columns(
         points,
         place="place",
