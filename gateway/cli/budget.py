@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from gateway import reports
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import (
     Format,
     FormatOption,
@@ -179,6 +180,7 @@ def grant(
             help="12h, 3d, 2026-11-27 or 2026-11-27T18:00 (UTC); else at the period's end.",
         ),
     ] = None,
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Add money to a budget's running period; gateways admit from it within seconds.

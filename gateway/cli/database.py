@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record, write
 from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
@@ -46,6 +47,7 @@ def upgrade(
             help="Give the logins new passwords; other homes then need this file.",
         ),
     ] = False,
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Bring the tables to this version, one migration after the other; a running older gateway

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.ids import journal_id_of
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.errors import BadUsage
 
@@ -56,6 +57,7 @@ def lose_journal(
     ctx: typer.Context,
     journal_id: Annotated[str, typer.Argument(metavar="ID", help="From `tollgate journal list`.")],
     reason: Annotated[str, typer.Option("--reason", help="The cause, for the record.")],
+    yes: TakesYesOption = False,
 ) -> None:
     """Declare a live journal's volume permanently lost, and book its leased budget money as spent.
 

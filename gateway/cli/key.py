@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.operator import ReasonOption, operator_name
+from gateway.cli.operator import ReasonOption, TakesYesOption, operator_name
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
 from gateway.errors import BadUsage
@@ -63,6 +63,7 @@ def create(
         str | None, typer.Option("--expires", metavar="90d", help="Life: 12h, 90d, 8w.")
     ] = None,
     reason: ReasonOption = "",
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a key for a team.
@@ -109,6 +110,7 @@ def rotate(
         str, typer.Option("--overlap", metavar="24h", help="How long the old one still works.")
     ] = OVERLAP,
     reason: ReasonOption = "",
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Make a key with the team, project and life of another, which ends after the overlap.
@@ -162,6 +164,7 @@ def pause(
     ctx: typer.Context,
     key_id: KeyIdArgument,
     reason: ReasonOption = "",
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Refuse a key until `key resume`; gateways apply it within seconds.
@@ -194,6 +197,7 @@ def resume(
     ctx: typer.Context,
     key_id: KeyIdArgument,
     reason: ReasonOption = "",
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Accept a paused key again; gateways apply it within seconds."""
@@ -223,6 +227,7 @@ def revoke(
     ctx: typer.Context,
     key_id: KeyIdArgument,
     reason: ReasonOption = "",
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Refuse a key from now on; gateways apply it within seconds.

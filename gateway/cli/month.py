@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import (
     Format,
@@ -167,7 +168,12 @@ def reopen(
     short_help="Check a closed month against its hash.",
     epilog="\b\nExample:\n  tollgate month verify 2026-10",
 )
-def verify(ctx: typer.Context, month: MonthArgument, format: FormatOption = Format.TABLE) -> None:
+def verify(
+    ctx: typer.Context,
+    month: MonthArgument,
+    yes: TakesYesOption = False,
+    format: FormatOption = Format.TABLE,
+) -> None:
     """Compute the hash of each closed version of a month again, and print the stored and the
     recomputed one. Exit 1 if they differ.
 

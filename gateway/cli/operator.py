@@ -1,5 +1,6 @@
 """Finds the name of the person who runs a command (signed in to the dashboard, else the system's
-user), and declares `--reason`; both are for the audit log.
+user), and declares the options of commands that change something: `--reason` for the audit log,
+and `--yes`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,10 @@ from typing import Annotated
 import typer
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit log.")]
+# Scripts give --yes to every command that changes something, also to one that never asks.
+TakesYesOption = Annotated[
+    bool, typer.Option("--yes", "-y", hidden=True, help="Accepted; it never asks.")
+]
 
 
 PERSON_VARIABLE = "TOLLGATE_OPERATOR"

@@ -12,6 +12,7 @@ import typer
 
 from gateway.cli.ids import letter_id_of, request_id_of
 from gateway.cli.invoices.commands import register
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.money import format_usd
@@ -64,6 +65,7 @@ def resolve(
     attempt: Annotated[
         int | None, typer.Option("--attempt", help="Which one, if several are unknown.")
     ] = None,
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Enter the true cost of an attempt with unknown cost, permanently.
@@ -138,6 +140,7 @@ def retry(
             metavar="[LETTER]", help="One alone, from `tollgate reconcile dead-letters`."
         ),
     ] = None,
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Try to book the dead letters again, each exactly once.
@@ -176,6 +179,7 @@ def dismiss(
         str, typer.Argument(metavar="LETTER", help="From `tollgate reconcile dead-letters`.")
     ],
     reason: Annotated[str, typer.Option("--reason", help="Why no team should be charged for it.")],
+    yes: TakesYesOption = False,
 ) -> None:
     """Close a dead letter that will never be booked.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.allocation.currency import new_rate
 from gateway.errors import BadUsage
@@ -43,6 +44,7 @@ def add(
         str, typer.Option("--from", metavar="DAY", help="The first day (UTC) that it counts.")
     ],
     source: Annotated[str, typer.Option("--source", help="The origin of the rate.")],
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Add the rate of a currency from a day on, until a later one counts.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gateway.cli.ids import reallocation_id_of
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.allocation.reallocation import (
@@ -67,6 +68,7 @@ def add(
     ],
     amount_usd: Annotated[str, typer.Option("--amount-usd", metavar="X", help="More than 0.")],
     reason: Annotated[str, typer.Option("--reason", help="Why, for the approver.")],
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Propose to move cost from one cost centre to another. Nothing is booked until another

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.reports.schedule import ALL, ReceiverKind, new_schedule
 from gateway.errors import BadUsage
@@ -68,6 +69,7 @@ def add(
             help="folder:PATH on the gateway's machine, https://…, or mailto:ADDRESS[,ADDRESS].",
         ),
     ],
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Send the statements of each month that is closed from now on, as PDF, once for each version:
@@ -123,6 +125,7 @@ def list_all(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 def remove(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="From `schedule list`.")],
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """End a schedule. Statements that wait to be sent are not sent any more; those that were sent

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.policy.document import files_text
 from gateway.cli.terminal.output import note, write
 from gateway.errors import BadUsage
@@ -70,6 +71,7 @@ def init(
     file: Annotated[
         str, typer.Argument(metavar="[FILE]", help="The new file; - prints it instead.")
     ] = "policy.yaml",
+    yes: TakesYesOption = False,
 ) -> None:
     """Write a starter policy: valid as it is, with the decisions to make explained in comments.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gateway.cli.operator import operator_name
+from gateway.cli.operator import TakesYesOption, operator_name
 from gateway.cli.terminal.output import note
 from gateway.errors import NothingFound
 
@@ -23,6 +23,7 @@ def readmit(
         str,
         typer.Option("--reason", "-m", help="The result of the investigation, for the audit log."),
     ],
+    yes: TakesYesOption = False,
 ) -> None:
     """Use an ejected deployment again, whose upstream reported another place than the policy
     promises.

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.policy.document import files_text, read_document
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.replaced_file import replaced_file
@@ -40,6 +41,7 @@ def set_policy_value(
             help="Another file of the same document, for the check; repeatable.",
         ),
     ] = None,
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Set one value in a policy file; comments, quotes, order and every other byte stay.

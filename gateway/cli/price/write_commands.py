@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway.cli.operator import ReasonOption, operator_name
+from gateway.cli.operator import ReasonOption, TakesYesOption, operator_name
 from gateway.cli.price.terms import PriceTerms, moment_of, month_of, rates_of
 from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
@@ -128,6 +128,7 @@ def add(
         str | None, typer.Option("--source", help="The source of the figures.")
     ] = None,
     reason: Annotated[str, typer.Option("--reason", help="Why, for the history.")] = "",
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Add a dated price to the book; gateways use it from its moment on.

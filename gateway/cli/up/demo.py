@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.progress import ProgressStep
 from gateway.cli.terminal.replaced_file import whole_file
@@ -80,6 +81,7 @@ def demo_data(
             "--out", metavar="DIR", help=f"Folder of the invoices and the policy. Default: {OUT}."
         ),
     ] = None,
+    yes: TakesYesOption = False,
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Write generated usage, marked as demo.
