@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from pathlib import Path
 
 import pytest
 
+from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.errors import OperatorError
+from gateway.storage.ledger.bulk import BulkLedger
 from tests.cli.conftest import Cli, cli, cli_at
 from tests.factories import NOW
 from tests.gateway_process import REPOSITORY
@@ -66,6 +70,19 @@ def test_demo_files_on_a_full_disk_are_completed_by_the_next_run(cli: Cli, tmp_p
         there.items()
         <= {path.name: path.read_bytes() for path in (tmp_path / "d").iterdir()}.items()
     )
+
+
+def _killed(_: int) -> tuple[list[UsageEvent], None]:
+    """Make a slice in a process that runs out of memory."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return [], None
+
+
+def test_a_killed_writer_of_the_demo_is_no_fault_of_tollgate(database_url: str) -> None:
+    """The kernel ends the largest process; the operator was asked to report a defect."""
+    ledger = BulkLedger(database_url, role_if_member="tollgate_gateway")
+    with pytest.raises(OperatorError, match="repeat the command"):
+        list(ledger.copy([1, 2], _killed, processes=2))
 
 
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")

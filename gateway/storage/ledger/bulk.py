@@ -13,6 +13,7 @@ import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -31,6 +32,7 @@ from gateway.domain.ids import text_of
 from gateway.domain.ledger.records import CopiedSlice
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.pricing.pricing import Line
+from gateway.errors import OperatorError
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import COMPUTED, MEMBERS, USAGE
 from gateway.storage.postgres.database import Database
@@ -99,8 +101,8 @@ class BulkLedger:
         """Make and copy each slice, and yield it in its order when it is committed.
 
         `make` must give the same events for the same slice, and be importable in another process.
-        A slice whose first event is there is not written again. Raises `DatabaseUnavailable`;
-        yielded slices stay.
+        A slice whose first event is there is not written again. Raises `DatabaseUnavailable`, or
+        `OperatorError` if a process was killed; yielded slices stay.
         """
         if processes is None:
             processes = min(MOST_PROCESSES, len(os.sched_getaffinity(0)))
@@ -118,6 +120,11 @@ class BulkLedger:
         )
         try:
             yield from pool.map(_copy_slice, slices)
+        except BrokenProcessPool:
+            raise OperatorError(
+                "A process that writes events was killed, perhaps because memory ran out. Each "
+                "slice is there as a whole or not at all: repeat the command to go on."
+            ) from None
         finally:
             pool.shutdown(cancel_futures=True)
 
