@@ -14,6 +14,7 @@ again; with `--only` just the names with this word are asked.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import shutil
 import sys
@@ -152,6 +153,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="ask only the names with this word")
     parser.add_argument("--write", action="store_true", help="into docs/performance.md")
     chosen = parser.parse_args()
+    gc.set_threshold(50_000, 20, 100)  # as in the processes of the product
     with ExitStack() as stack:
         home = chosen.home or Path(tempfile.mkdtemp(prefix="tollgate-finance-", dir="/tmp"))
         home.mkdir(parents=True, exist_ok=True)

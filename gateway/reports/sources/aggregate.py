@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any, cast
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     ColumnElement,
     FromClause,
@@ -371,13 +372,14 @@ def total_row(
 
 def figures_of(measures: Sequence[Measure], source: Source) -> list[Label[Any]]:
     """Return the columns of a SELECT that fills the measures from the facts of a source."""
-    return [
-        (
-            measure.of_events
-            if source.is_events and measure.of_events is not None
-            else measure.value
-        ).label(measure.name)
+    values = (
+        measure.of_events if source.is_events and measure.of_events is not None else measure.value
         for measure in measures
+    )
+    # A sum is NUMERIC: Postgres makes whole numbers of counts sooner than Python.
+    return [
+        (value.cast(BigInteger) if measure.kind is ColumnKind.COUNT else value).label(measure.name)
+        for value, measure in zip(values, measures, strict=True)
     ]
 
 
@@ -387,8 +389,8 @@ def total_of(row: Row, measures: Sequence[Measure]) -> dict[str, Cell]:
 
 
 def cells(row: Row, measures: Sequence[Measure]) -> tuple[Cell, ...]:
-    """Return the cells of a row's measures. Counts arrive as NUMERIC, because sums do."""
-    return tuple(_cell(row[measure.name], measure.kind) for measure in measures)
+    """Return the cells of a row's measures."""
+    return tuple(row[measure.name] for measure in measures)
 
 
 def _rows_of(
@@ -398,24 +400,16 @@ def _rows_of(
 
     The row `unallocated` of a split by tag may be a difference, so it has no shares or rates.
     """
-    places = list(enumerate(measures, len(by)))
-    counts = [place for place, one in places if one.kind is ColumnKind.COUNT]
-    ratios = [place for place, one in places if one.is_ratio]
-    tag = by.index(Dimension.TAG) if Dimension.TAG in by else None
+    if Dimension.TAG not in by:
+        yield from map(tuple, found)
+        return
+    tag = by.index(Dimension.TAG)
+    ratios = {place for place, one in enumerate(measures, len(by)) if one.is_ratio}
     for row in found:
-        cells_of_row = list(row)
-        for place in counts:
-            if (count := cells_of_row[place]) is not None:
-                cells_of_row[place] = int(count)
-        if tag is not None and cells_of_row[tag] == UNALLOCATED:
-            for place in ratios:
-                cells_of_row[place] = None
-        yield tuple(cells_of_row)
-
-
-def _cell(value: Any, kind: ColumnKind) -> Cell:
-    """Return a figure as a report's cell: a count as an integer, any other unchanged."""
-    return int(value) if kind is ColumnKind.COUNT and value is not None else cast(Cell, value)
+        if row[tag] == UNALLOCATED:
+            yield tuple(None if place in ratios else cell for place, cell in enumerate(row))
+        else:
+            yield tuple(row)
 
 
 def _listed(
@@ -432,9 +426,9 @@ def _listed(
     if len(rows) <= MAX_ROWS:
         return tuple(cells)
     names = (None if split is Dimension.DAY else NOT_LISTED for split in by)
+    figures = list(zip(*cells, strict=True))[len(by) :]
     rest = (
-        _rest_of(measure, total, [row[len(by) + place] for row in cells])
-        for place, measure in enumerate(measures)
+        _rest_of(measure, total, listed) for measure, listed in zip(measures, figures, strict=True)
     )
     return (*cells, (*names, *rest))
 
