@@ -32,7 +32,7 @@ PROBE_S = 5.0
 QUIT_S = 0.5  # the mail is accepted by then
 OK_GREETING = 220
 MOST_ANSWER_BYTES = 64 * 1024
-REMEDY = "See docs/runbooks/budget-alerts.md; the alert is sent again."
+REMEDY = "See docs/runbooks/budget-alerts.md; it is tried again."
 
 
 class Mail:
@@ -264,14 +264,14 @@ def _password(account: MailAccount) -> str | None:
     if account.password is None:
         raise NotDelivered(
             "TOLLGATE_SMTP_PASSWORD_FILE is not set where the gateway runs, and the mail server's "
-            "URL names a user. Set it; the alert is sent again."
+            "URL names a user. Set it; it is tried again."
         )
     try:
         return read_secret(account.password)
     except SecretUnusable as problem:
         raise NotDelivered(
             f"The mail server's password {account.password} {problem} where the gateway runs. "
-            "Set it; the alert is sent again."
+            "Set it; it is tried again."
         ) from None
 
 

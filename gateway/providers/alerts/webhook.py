@@ -34,7 +34,7 @@ HEADERS = {
     "content-type": "application/json",
     "connection": "close",
 }
-REMEDY = "See docs/runbooks/budget-alerts.md; the alert is sent again."
+REMEDY = "See docs/runbooks/budget-alerts.md; it is tried again."
 SECRET_PREFIX = "whsec_"  # noqa: S105 - marks a secret in base64; it is not one itself
 
 
@@ -174,5 +174,5 @@ def _unusable(reference: str, what: str) -> str:
     """Return the message for an alert whose signing secret cannot be used."""
     return (
         f"The alerts' secret {reference} {what} where the gateway runs. Set it; the alert "
-        "is sent again."
+        "is tried again."
     )
