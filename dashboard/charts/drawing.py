@@ -45,13 +45,14 @@ def colour(domain: Sequence[str], colours: Sequence[str]) -> alt.Color:
     return alt.Color("group:N", scale=scale, legend=legend(domain))
 
 
-def legend(names: Sequence[str]) -> alt.Legend:
+def legend(names: Sequence[str], *, columns: int | None = None) -> alt.Legend:
     """Return a legend above a chart, with as many columns as fit the chart's width: on a narrow
-    screen a third or fourth was cut at its edge.
+    screen a third or fourth was cut at its edge. A chart whose height follows from its lines needs
+    a number of `columns`, because it keeps room for the rows of its first width.
     """
     label_px = min(LABEL_PX, LETTER_PX * max(map(len, names), default=0))
-    columns = alt.ExprRef(f"max(1, floor(width / {label_px + SYMBOL_PX}))")
-    return alt.Legend(title=None, orient="top", offset=6, labelLimit=LABEL_PX, columns=columns)
+    fitting = columns or alt.ExprRef(f"max(1, floor(width / {label_px + SYMBOL_PX}))")
+    return alt.Legend(title=None, orient="top", offset=6, labelLimit=LABEL_PX, columns=fitting)
 
 
 def show(chart: Any, alt_text: str, *, currency: str = "USD", click: Click | None = None) -> None:

@@ -95,7 +95,7 @@ def gauges(bars: Sequence[Gauge], *, alt_text: str) -> None:
     scale = alt.Scale(domain=[0, edge], nice=False, clamp=True)
     kinds = ("spent (bar)", "leased (outline)", "forecast (diamond)")
     part = alt.Scale(domain=list(kinds), range=[COLOURS[0], COLOURS[1], COLOURS[3]])
-    colour = alt.Color("part:N", scale=part, legend=legend(kinds))
+    colour = alt.Color("part:N", scale=part, legend=legend(kinds, columns=1))
     parts = pd.DataFrame(
         [
             {"name": bar.name, "part": name, "begin": begin, "end": end, **bar.words}
@@ -200,7 +200,7 @@ def waterfall(
         color=alt.Color(
             "kind:N",
             scale=alt.Scale(domain=list(kinds), range=[colours[kind] for kind in kinds]),
-            legend=legend(kinds),
+            legend=legend(kinds, columns=2),
         ),
         tooltip=[
             alt.Tooltip("deployment:N", title="Deployment"),
