@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import shutil
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -115,13 +116,18 @@ def written(directory: Path) -> bytes:
 def file_limit(size: int) -> Iterator[None]:
     """Let no file of this process grow beyond `size` bytes for a moment: a write across it is cut
     short.
+
+    Python does not keep the modules that are imported meanwhile: it does not notice that its own
+    write was cut short, and no later process could import the rest.
     """
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before, keeps_none = resource.getrlimit(resource.RLIMIT_FSIZE), sys.dont_write_bytecode
+    sys.dont_write_bytecode = True
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        sys.dont_write_bytecode = keeps_none
 
 
 class GatedSync:
