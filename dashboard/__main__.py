@@ -25,14 +25,14 @@ def import_views() -> None:
     for name in VIEWS:
         import_module(f"dashboard.views.{name}")
     logging.disable(logging.NOTSET)
-    # What the imports made stays: with Python's own thresholds, looking for garbage among it took a
-    # tenth of the time of a page with many rows.
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 100)
 
 
 if __name__ == "__main__":
     import_views()
+    # What the imports made stays: with Python's own thresholds, looking for garbage among it took a
+    # tenth of the time of a page with many rows.
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 100)
     cli.main(
         ["run", str(Path(__file__).parent / "server.py"), *sys.argv[1:]], prog_name="dashboard"
     )

@@ -92,7 +92,7 @@ def _sign_in_of(claims: Claims) -> tuple[str, ...]:
     return tuple(str(claims.get(name)) for name in ("iss", "sub", "iat", "nonce"))
 
 
-# Of this process. Streamlit's caches may be emptied by any browser, so it is in none of them.
+# Of this process, and in none of Streamlit's caches: those forget.
 ENDED = EndedSignIns()
 
 

@@ -14,8 +14,7 @@ from selenium import webdriver
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at
 from tests.dashboard.browser import (
-    CHROMIUM,
-    DRIVER,
+    NEEDS_BROWSER,
     click_button,
     opened,
     signing_in,
@@ -31,13 +30,7 @@ from tests.policy.documents import EXAMPLE
 from tests.storage.factories import event
 
 __all__ = ["cli", "cli_at", "write"]  # fixtures of other tests
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER),
-        reason="needs a browser and its driver: bash tests/install_tools.sh",
-    ),
-]
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture

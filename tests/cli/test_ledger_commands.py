@@ -9,26 +9,17 @@ import io
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.journal.factories import a_journal
-from tests.storage.factories import event, request_id
+from tests.storage.factories import UNKNOWN, event, request_id
 
-UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(),
-    "usage_source": UsageSource.UNKNOWN,
-    "lines": (),
-    "cost_nusd": None,
-    "held_nusd": 5000,
-}
 ID = str(request_id(1))
 
 

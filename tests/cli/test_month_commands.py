@@ -8,26 +8,18 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
-from tests.storage.factories import event, request_id
+from tests.storage.factories import UNKNOWN, event, request_id
 
 OCTOBER = datetime(2026, 10, 5, 12, tzinfo=UTC)
 ACCEPT = (
     *("--accept", "unpartitioned-events=a test's events"),
     *("--accept", "unreconciled-providers=a test has no bill"),
 )
-UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(),
-    "usage_source": UsageSource.UNKNOWN,
-    "lines": (),
-    "cost_nusd": None,
-    "held_nusd": 5000,
-}
 # Each with its own way of reading; `events` is the CSV of the single ones.
 REPORTS = (
     ("spend", "--by", "team"),

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
@@ -30,6 +31,13 @@ CHROMIUM, DRIVER = (
     next(filter(None, map(shutil.which, BROWSERS)), None),
     shutil.which("chromedriver"),
 )
+NEEDS_BROWSER = [
+    pytest.mark.browser,
+    pytest.mark.skipif(
+        not (CHROMIUM and DRIVER),
+        reason="needs a browser and its driver: bash tests/install_tools.sh",
+    ),
+]
 ROOT = Path(__file__).parents[2]
 START_S, PAGE_S = 60, 60
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")

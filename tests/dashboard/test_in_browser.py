@@ -15,8 +15,7 @@ from selenium.webdriver.common.by import By
 from dashboard.display import money
 from gateway import reports
 from tests.dashboard.browser import (
-    CHROMIUM,
-    DRIVER,
+    NEEDS_BROWSER,
     click_button,
     opened,
     pick_row,
@@ -32,13 +31,7 @@ from tests.storage.factories import event
 
 SCREENSHOTS = "TOLLGATE_TEST_SCREENSHOTS"  # a folder to keep them in; default: the test's own
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(
-        not (CHROMIUM and DRIVER),
-        reason="needs a browser and its driver: bash tests/install_tools.sh",
-    ),
-]
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture

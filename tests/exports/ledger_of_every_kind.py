@@ -14,24 +14,17 @@ from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.policy.policy import PolicyVersion
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.selfhost import GpuRate
-from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
+from gateway.domain.pricing.tokens import TokenKind
 from gateway.storage.deployments.engine_samples import EngineSamples
 from gateway.storage.ledger.adjustments import resolve
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests import factories
 from tests.reports.random_events import random_event
-from tests.storage.factories import event, request_id
+from tests.storage.factories import UNKNOWN, event, request_id
 
 MIDNIGHT = datetime(2026, 11, 20, tzinfo=UTC)
 KINDS = (TokenKind.INPUT, TokenKind.CACHED_INPUT, TokenKind.OUTPUT, TokenKind.WEB_SEARCH)
-UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(),
-    "usage_source": UsageSource.UNKNOWN,
-    "lines": (),
-    "cost_nusd": None,
-    "held_nusd": 5000,
-}
 
 
 def _policy() -> PolicyVersion:

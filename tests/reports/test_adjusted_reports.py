@@ -14,7 +14,6 @@ from sqlalchemy import text
 from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.reports import UNALLOCATED, Dataset, Dimension, Reports, ask
 from gateway.reports.dimensions import TagKey
 from gateway.reports.questions.latency import MEASURES as LATENCIES
@@ -33,16 +32,9 @@ from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
 from tests.reports.random_events import random_event
-from tests.storage.factories import NOON, event, request_id
+from tests.storage.factories import NOON, UNKNOWN, event, request_id
 
-UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(),
-    "usage_source": UsageSource.UNKNOWN,
-    "lines": (),
-    "cost_nusd": None,
-    "held_nusd": 5000,
-    "outcome": Outcome.UPSTREAM_CUT,
-}
+CUT = UNKNOWN | {"outcome": Outcome.UPSTREAM_CUT}
 OF_MONEY = ("overview", "spend", "tokens", "destinations", "months", "events")
 
 
@@ -56,7 +48,7 @@ def test_every_report_of_money_shows_adjustments(
     finance: Reports, write: Write, database: Database, name: str, is_summed_up: bool
 ) -> None:
     """A total that leaves a correction out is the wrong total, whichever report it is read from."""
-    write(event(1, cost_nusd=100), event(2, **UNKNOWN), event(3, **UNKNOWN))
+    write(event(1, cost_nusd=100), event(2, **CUT), event(3, **CUT))
     resolve(database, request_id(2), attempt=None, cost=30, reason="invoice")
     if is_summed_up:
         rollups.refresh(database)
@@ -88,7 +80,7 @@ def test_a_resolved_attempt_is_not_unknown_any_more(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """The unknown share and its hold must fall when the work is done."""
-    write(event(1, **UNKNOWN))
+    write(event(1, **CUT))
     before = finance.run("spend", ask())
     assert (before.total["unknown_attempts"], before.total["total_usd"]) == (1, None)
     resolve(
@@ -107,7 +99,7 @@ def test_a_correction_of_a_closed_month_stands_in_the_next(
     """A closed month never changes; its late correction is a row of its own in the month it was
     posted to.
     """
-    write(event(1, team="closed", **UNKNOWN), event(2, team="closed", cost_nusd=100))
+    write(event(1, team="closed", **CUT), event(2, team="closed", cost_nusd=100))
     with database.begin() as connection:
         connection.execute(text("UPDATE tollgate.periods SET state = 'closed'"))
     resolve(database, request_id(1), attempt=None, cost=30, reason="invoice")
@@ -130,7 +122,7 @@ def test_an_expected_cost_is_flagged_as_one(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """An average must never pass for an invoice."""
-    write(event(1, at=NOON - timedelta(days=400), **UNKNOWN))
+    write(event(1, at=NOON - timedelta(days=400), **CUT))
     expire_holds(database, ttl=timedelta(days=1))
     assert any(
         "1 of them stand at an expected cost" in note for note in finance.run("spend", ask()).notes
@@ -290,9 +282,9 @@ def test_unsettled_lists_the_unsettled_attempts(
     """Reconciliation needs the key, the age, the team, the deployment, and the reason."""
     hour = timedelta(hours=1)
     write(
-        event(1, **UNKNOWN),
-        event(2, at=NOON - hour, **UNKNOWN | {"is_suspect": True, "held_nusd": 7}),
-        event(3, at=NOON - 2 * hour, **UNKNOWN),
+        event(1, **CUT),
+        event(2, at=NOON - hour, **CUT | {"is_suspect": True, "held_nusd": 7}),
+        event(3, at=NOON - 2 * hour, **CUT),
         event(4),
     )
     resolve(
@@ -337,8 +329,8 @@ def test_a_clean_month_has_no_finding(finance: Reports, write: Write, database: 
     """The list must be able to be empty, or it will not be read."""
     write(
         event(1),
-        event(2, is_demo=True, **UNKNOWN),
-        event(3, at=NOON - timedelta(days=60), **UNKNOWN),
+        event(2, is_demo=True, **CUT),
+        event(3, at=NOON - timedelta(days=60), **CUT),
     )
     status = finance.month_status(NOVEMBER)
     assert findings(finance) == {}
@@ -351,7 +343,7 @@ def test_the_open_items_of_a_month_are_named(
 ) -> None:
     """Each line is one thing somebody can do something about."""
     write(
-        event(1, **UNKNOWN),
+        event(1, **CUT),
         event(2, is_stand_in_price=True),
         event(3, is_suspect=True),
         event(4, price_id=None),

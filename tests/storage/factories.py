@@ -15,6 +15,14 @@ from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 PEPPER = Pepper(b"a pepper of thirty-two bytes ....")
+# The fields of an attempt of unknown cost: `event(1, **UNKNOWN)`.
+UNKNOWN: dict[str, Any] = {
+    "usage": TokenUsage(),
+    "usage_source": UsageSource.UNKNOWN,
+    "lines": (),
+    "cost_nusd": None,
+    "held_nusd": 5000,
+}
 
 
 def request_id(number: int = 0, at: datetime = NOON) -> UUID:

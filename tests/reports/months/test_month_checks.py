@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,7 +11,6 @@ from sqlalchemy import text
 from gateway.domain.checks import Check
 from gateway.domain.ledger.month_close import BilledSpan, month_moments
 from gateway.domain.policy.stored_policy import StoredPolicy
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.reports import Reports
 from gateway.services.ledger.billed_hours import billed_spans
 from gateway.storage.ledger.adjustments import expire_holds
@@ -20,16 +18,9 @@ from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.postgres.database import Database
 from tests.policy.documents import EXAMPLE
 from tests.reports.conftest import Write
-from tests.storage.factories import event, request_id
+from tests.storage.factories import UNKNOWN, event, request_id
 
 MONTHS = [date(2026, month, 1) for month in (7, 8, 9, 10)]
-UNKNOWN: dict[str, Any] = {
-    "usage": TokenUsage(),
-    "usage_source": UsageSource.UNKNOWN,
-    "lines": (),
-    "cost_nusd": None,
-    "held_nusd": 5000,
-}
 ADD_JOURNAL = """
 INSERT INTO tollgate.journals (id, replica, started_at, heartbeat, state)
 VALUES ('00000000-0000-0000-0000-000000000001', 'a', '2026-08-02', '2026-08-20', 'live')
