@@ -64,6 +64,7 @@ def test_the_back_button_shows_no_page_of_the_person_before(
         _sign_in(browser, at)
         asked = f"{at}teams?month=2026-11"
         browser.get(asked)
+        until_shown(browser, "About these figures")  # the end of the page
         until_still(browser)
         assert _teams(browser) == ["payments", "search", "Total"]
         browser.get(f"{at}quality?month=2026-11")
