@@ -21,6 +21,7 @@ from tests.dashboard.browser import (
     tables,
     until_shown,
     until_still,
+    wait_for,
 )
 from tests.dashboard.conftest import write
 from tests.dashboard.test_dashboard_roles import ROLES
@@ -64,7 +65,6 @@ def test_the_back_button_shows_no_page_of_the_person_before(
         _sign_in(browser, at)
         asked = f"{at}teams?month=2026-11"
         browser.get(asked)
-        until_shown(browser, "About these figures")  # the end of the page
         until_still(browser)
         assert _teams(browser) == ["payments", "search", "Total"]
         browser.get(f"{at}quality?month=2026-11")
@@ -92,4 +92,5 @@ def _sign_in(browser: webdriver.Chrome, address: str) -> None:
 
 def _teams(browser: webdriver.Chrome) -> list[str]:
     """Return the first column of the page's first table."""
+    wait_for(browser, tables)  # a canvas gets its exact values after the page stands still
     return [row["Team"] for row in tables(browser)[0]]
