@@ -210,7 +210,7 @@ class Lane:
             Metrics(),
             Database("postgresql://nobody@localhost/none"),
         )
-        budget_leases = BudgetLeases(FakeLeases(), clock, worker=uuid4(), lease_s=900)
+        budget_leases = BudgetLeases(FakeLeases(), clock, worker=uuid4(), lease_s=900, wait_s=5.0)
         limiter = Limiter(LimitWindows(database), clock, worker=uuid4())
         claims = Claims(ClaimTable(database), clock, secret=b"secret", journal_id=uuid4())
         refusals = Refusals(FakeRefusals(), clock, journal_id=uuid4())

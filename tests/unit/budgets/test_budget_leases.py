@@ -27,7 +27,7 @@ from gateway.domain.budgets.budgets import (
     SliceGranted,
 )
 from gateway.errors import BudgetExhausted, Unavailable
-from gateway.services.budgets.leases import BudgetLeases
+from gateway.services.budgets.leases import WAIT_S, BudgetLeases
 from gateway.services.supervisor import Supervisor
 from tests.fakes import FakeClock, FakeLeases
 from tests.waiting import soon
@@ -65,9 +65,13 @@ class Stage:
     leases: FakeLeases = field(default_factory=FakeLeases)
     clock: FakeClock = field(default_factory=FakeClock)
     worker: UUID = field(default_factory=uuid4)
+    # Seconds. Long, so that a machine that stands still for a moment is no silence of Postgres.
+    wait_s: float = 5.0
 
     def __post_init__(self) -> None:
-        self.budget_leases = BudgetLeases(self.leases, self.clock, worker=self.worker, lease_s=900)
+        self.budget_leases = BudgetLeases(
+            self.leases, self.clock, worker=self.worker, lease_s=900, wait_s=self.wait_s
+        )
 
     def account(self, *arguments: object, **named: object) -> Account:
         made = account(*arguments, **named)  # type: ignore[arg-type]
@@ -338,7 +342,7 @@ async def test_a_hanging_database_delays_each_request_only_briefly() -> None:
     """Neither an answer nor a broken connection: 503 after 50 ms, at once for those who come
     later.
     """
-    on = Stage()
+    on = Stage(wait_s=WAIT_S)
     month = on.account()
     on.leases.admission = threading.Event()
     async with on.running():

@@ -108,7 +108,9 @@ class Stage:
         self.abandoned = AbandonedAnswers(
             self.counter, self.limits, is_stopping=lambda: self.is_stopping
         )
-        self.budget_leases = BudgetLeases(self.leases, self.clock, worker=uuid4(), lease_s=900)
+        self.budget_leases = BudgetLeases(
+            self.leases, self.clock, worker=uuid4(), lease_s=900, wait_s=5.0
+        )
         database = Database(
             "postgresql://nobody@localhost/none"
         )  # opened by the first limit or key
