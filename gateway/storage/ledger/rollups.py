@@ -22,7 +22,17 @@ _REFRESH_HOURS = (
     "SELECT tollgate.refresh_hours(:most, CAST(:before AS timestamp) AT TIME ZONE 'UTC')"
 )
 _REFRESH_DAYS = "SELECT tollgate.refresh_days(:most, CAST(:before AS date))"
-_REFRESH_MONTHS = "SELECT tollgate.refresh_months(:most, CAST(:before AS date))"
+# While another process sums up earlier hours or days, the months wait for it: each of its days
+# would make them be summed again as a whole.
+_REFRESH_MONTHS = """
+WITH asked AS (SELECT CAST(:before AS date) AS before, (now() AT TIME ZONE 'UTC')::date AS today)
+SELECT CASE
+    WHEN EXISTS (SELECT FROM tollgate.dirty_days WHERE day < least(before, today)) THEN 0
+    WHEN EXISTS (SELECT FROM tollgate.dirty_hours
+                 WHERE hour < least(before, today)::timestamp AT TIME ZONE 'UTC') THEN 0
+    ELSE tollgate.refresh_months(:most, before) END
+FROM asked
+"""
 # Only hours that are marked as done. Both sides of one statement see the same snapshot.
 _CHECK = """
 WITH clean AS (

@@ -56,6 +56,7 @@ SETTINGS = {
     "listen_addresses": "",
     "port": str(PORT),
     "unix_socket_permissions": "0700",
+    "shared_buffers": "512MB",  # taken as it is needed; with 128 MB a month's pages are read again
     "fsync": "on",
     "synchronous_commit": "on",
     "full_page_writes": "on",

@@ -451,6 +451,24 @@ def test_a_month_is_read_from_its_days_until_it_is_summed(database: Database, rn
     assert rows(database, "SELECT * FROM tollgate.dirty_months") == []
 
 
+@pytest.mark.parametrize("step", ["hours", "days"])
+def test_a_month_waits_while_another_process_sums_its_days(database: Database, step: str) -> None:
+    """Each day that the other process finishes would make the month be summed again."""
+    Ledger(database).write([event(n, at=NOON - timedelta(days=n)) for n in range(1, 40)])
+    with database.begin() as connection:  # as far as the other process is
+        connection.execute(text(f"SELECT tollgate.refresh_hours({30 if step == 'hours' else 39})"))
+        connection.execute(text("SELECT tollgate.refresh_days(9)"))
+    stored = "SELECT sum(attempts) FROM tollgate.spend_rollup_by_month"
+    with database.begin() as other:
+        other.execute(text(f"SELECT pg_advisory_xact_lock(hashtext('tollgate.refresh_{step}'))"))
+        rollups.refresh(database)
+        assert rows(database, stored) == [(None,)]
+        assert_agree(database)
+    rollups.refresh(database)
+    assert rows(database, stored) == [(39,)]
+    assert_agree(database)
+
+
 def test_no_month_that_waits_means_no_look_at_days(database: Database) -> None:
     """The sums by end user of a month have as many rows as users and days."""
     Ledger(database).write([event(n, at=NOON - n * HOUR) for n in range(60)])
