@@ -106,6 +106,8 @@ def _refused(kind: ReportKind) -> frozenset[str]:
     """Return the names of the options that a report refuses whatever their value is."""
     takes = {
         "by": kind.by is not None,
+        "first": not kind.whole_months,
+        "last": not kind.whole_months,
         "compare": kind.compares,
         "why": kind.explains,
         "as_closed": kind.reproduces,

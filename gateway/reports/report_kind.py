@@ -24,6 +24,7 @@ class ReportKind:
     `compares`: it can be compared with an earlier time. `explains`: and can say why it changed.
     `usd_alone`: why its money has no other currency; empty if it can be shown in one.
     `reproduces`: it reads booked facts alone, so it can show a month as it was closed.
+    `whole_months`: it takes no first and last day.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ReportKind:
     explains: bool = False
     usd_alone: str = ""
     reproduces: bool = False
+    whole_months: bool = False
 
 
 def summary(

@@ -433,5 +433,6 @@ REPORT = ReportKind(
     "period?",
     by=None,
     run=budgets,
+    whole_months=True,
     usd_alone="limits are set and enforced in USD",
 )

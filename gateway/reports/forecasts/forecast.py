@@ -174,5 +174,6 @@ REPORT = ReportKind(
     question="What will this month have cost at its end?",
     by=BY,
     run=run,
+    whole_months=True,
     usd_alone="the days to come have no rate yet",
 )

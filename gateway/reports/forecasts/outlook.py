@@ -88,5 +88,6 @@ REPORT = ReportKind(
     question="What will the next 18 months cost if they go on as the last half year?",
     by=None,
     run=run,
+    whole_months=True,
     usd_alone="the months to come have no rate yet",
 )

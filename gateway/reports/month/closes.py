@@ -72,4 +72,5 @@ REPORT = ReportKind(
     question="Which months were closed, by whom, with which hash, and were they reopened?",
     by=None,
     run=closes,
+    whole_months=True,
 )
