@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from uuid import UUID
 
+from gateway.domain.ids import day_of
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, UsageSource
 
 Key = tuple[date, str]  # a day and a deployment
-DAY_MS = 86_400_000  # a request's identity begins with its milliseconds since `EPOCH` (UUIDv7)
-EPOCH = date(1970, 1, 1)
 
 
 @dataclass(slots=True)
@@ -76,27 +75,27 @@ class Metered:
 
 def metered(events: Iterable[UsageEvent]) -> dict[Key, Metered]:
     """Return the usage of some events, by the day of the request and the deployment."""
-    found: dict[tuple[int, str], Metered] = {}
+    found: dict[Key, Metered] = {}
     # Generated events share their lines: each is added once, times its events.
-    priced: dict[tuple[int, str, int], list[tuple[Line, ...]]] = {}
+    priced: dict[tuple[Key, int], list[tuple[Line, ...]]] = {}
     for event in events:
         lines, started_at = event.lines, event.started_at
-        day = (event.request_id.int >> 80) // DAY_MS
-        one = found.get((day, event.deployment))
+        key = (day_of(event.request_id), event.deployment)
+        one = found.get(key)
         if one is None:
-            one = found[day, event.deployment] = Metered()
+            one = found[key] = Metered()
         if event.usage_source is UsageSource.UNKNOWN:
             one.unknown += 1
         elif event.usage_source is not UsageSource.NONE:
             one.requests += 1
-            priced.setdefault((day, event.deployment, id(lines)), []).append(lines)
+            priced.setdefault((key, id(lines)), []).append(lines)
         if event.outcome is Outcome.CLIENT_GONE and one.aborted is None:
             one.aborted = NotedAttempt(event.request_id, lines)
         if lines and (started_at + timedelta(seconds=event.duration_s)).day != started_at.day:
             one.over_midnight = NotedAttempt(event.request_id, lines)
-    for (day, deployment, _), alike in priced.items():
-        found[day, deployment].add_lines(alike[0], times=len(alike))
-    return {(EPOCH + timedelta(days=day), name): one for (day, name), one in found.items()}
+    for (key, _), alike in priced.items():
+        found[key].add_lines(alike[0], times=len(alike))
+    return found
 
 
 def add_up(total: dict[Key, Metered], part: dict[Key, Metered]) -> None:
