@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record, write
+from gateway.domain.calendar_months import last_partitioned_month
 from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
 
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
     from gateway.domain.logins import CreatedLogins
     from gateway.services.stores import Stores
-
-AHEAD = timedelta(days=92)  # partitions made in advance: three months without attention
 
 DAY = timedelta(days=1)
 
@@ -64,7 +63,7 @@ def upgrade(
     with toolbox.open_as_owner() as stores:
         applied = stores.database.upgrade(on_step=note)
         today = toolbox.now().date()
-        months = stores.database.ensure_months(first=today.replace(day=1), last=first_ahead(today))
+        months = stores.database.ensure_months(first=today, last=last_partitioned_month(today))
         wrong = stores.database.sum_wrong_hours_again(since=_month_of(toolbox.now() - DAY))
         is_new = ensure_pepper(toolbox, stores)
         made = ensure_logins(toolbox, stores, renews=new_passwords)
@@ -203,11 +202,6 @@ def _named(options: Options) -> dict[LoginPurpose, str | None]:
         LoginPurpose.ADMIN: options.admin_database_url,
         LoginPurpose.FINANCE: options.finance_database_url,
     }
-
-
-def first_ahead(today: date) -> date:
-    """Return the first day of the latest month for which partitions are made in advance."""
-    return (today + AHEAD).replace(day=1)
 
 
 def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> CreatedLogins:

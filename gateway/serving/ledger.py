@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 
+from gateway.domain.calendar_months import last_partitioned_month
 from gateway.domain.ledger.health import LedgerHealth
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.services.budgets.leases import BudgetLeases
-from gateway.services.ledger.partitions import AHEAD
 from gateway.services.ledger.watch import LedgerWatch
 from gateway.services.ledger.writer import CommittedBatch, EventWriter, write_left
 from gateway.services.request.meter import Meter
@@ -122,7 +122,7 @@ def build_ledger(
     )
     budget_leases.written_until_s = lambda: writer.whole_until_s
     watch = LedgerWatch(
-        lambda: read_state(database, partitions_until=clock.now().date() + AHEAD),
+        lambda: read_state(database, partitions_until=last_partitioned_month(clock.now().date())),
         on_state=metrics.note_state,
     )
     return LedgerParts(own=own, journals=journals, meter=meter, writer=writer, watch=watch)

@@ -6,16 +6,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import date, timedelta
+from datetime import date
 
 import structlog
 
+from gateway.domain.calendar_months import last_partitioned_month
 from gateway.errors import OperatorError
 from gateway.services.ports import Clock
 
 log = structlog.get_logger()
 
-AHEAD = timedelta(days=93)
 LOOK_EVERY_S = 6 * 3600.0
 RETRY_AFTER_S = 60.0
 
@@ -43,7 +43,7 @@ class PartitionKeeper:
         """
         today = self._clock.now().date()
         try:
-            made = await asyncio.to_thread(self._ensure, today, today + AHEAD)
+            made = await asyncio.to_thread(self._ensure, today, last_partitioned_month(today))
         except OperatorError as problem:
             log.warning("partitions_not_checked", problem=problem.message)
             return False

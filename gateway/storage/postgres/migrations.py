@@ -23,6 +23,7 @@ from sqlalchemy import Connection, text
 import migrations
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.partitions import ensure_coming_months
 
 SCHEMA = "tollgate"
 ROLES = (
@@ -69,6 +70,9 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
             with _newer_explained():
                 command.upgrade(config, "head")
             connection.commit()
+        if is_new:
+            # The first migration makes its months by a rule of its own, which is frozen.
+            ensure_coming_months(connection)
         _adopt_ledger(connection)
         connection.commit()
     return applied

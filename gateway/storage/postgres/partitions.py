@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import date
 
-from sqlalchemy import text
+from sqlalchemy import Connection, text
 
+from gateway.domain.calendar_months import last_partitioned_month, next_month
 from gateway.storage.postgres.database import Database
 
 MOST_MONTHS = 120
@@ -24,12 +25,17 @@ def ensure_months(database: Database, *, first: date, last: date) -> list[str]:
     created = []
     for month in _months(first, last):
         with database.begin() as connection:
-            name = connection.execute(
-                text("SELECT tollgate.ensure_month(:month)"), {"month": month}
-            ).scalar_one()
+            name = _ensure(connection, month)
         if name is not None:
-            created.append(str(name))
+            created.append(name)
     return created
+
+
+def ensure_coming_months(connection: Connection) -> None:
+    """Create the partitions of this month (of Postgres' clock, UTC) and of those ahead."""
+    today = _today(connection)
+    for month in _months(today, last_partitioned_month(today)):
+        _ensure(connection, month)
 
 
 def missing(database: Database, *, until: date) -> list[str]:
@@ -37,7 +43,7 @@ def missing(database: Database, *, until: date) -> list[str]:
     `until`.
     """
     with database.begin() as connection:
-        today = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date")).scalar_one()
+        today = _today(connection)
         rows = connection.execute(
             text(
                 "SELECT child.relname FROM pg_inherits JOIN pg_class child ON child.oid = inhrelid "
@@ -54,10 +60,25 @@ def missing(database: Database, *, until: date) -> list[str]:
     ]
 
 
+def _today(connection: Connection) -> date:
+    """Return the day of Postgres' clock, in UTC."""
+    found: date = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date")).scalar_one()
+    return found
+
+
+def _ensure(connection: Connection, month: date) -> str | None:
+    """Create the partition of a month; return its name, or None if it was there."""
+    name: str | None = connection.execute(
+        text("SELECT tollgate.ensure_month(:month)"), {"month": month}
+    ).scalar_one()
+    return name
+
+
 def _months(first: date, last: date) -> Iterator[date]:
     """Yield the first day of each month from `first` to `last`."""
     count = (last.year - first.year) * 12 + last.month - first.month + 1
     assert count <= MOST_MONTHS, "a range of more than ten years is a mistake, not a plan"
-    for n in range(count):
-        years, month = divmod(first.month - 1 + n, 12)
-        yield date(first.year + years, month + 1, 1)
+    month = first.replace(day=1)
+    while month <= last:
+        yield month
+        month = next_month(month)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import httpx2
 import pytest
 from sqlalchemy import text
 
+from gateway.domain.calendar_months import last_partitioned_month
 from gateway.storage.postgres import migrations, partitions
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
@@ -121,8 +122,8 @@ def test_a_running_gateway_makes_the_months_to_come(
     """The gateway's role cannot create tables, but a replica that is left alone for months must
     still get its partitions.
     """
-    ahead = partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93))
-    assert ahead == []
+    until = last_partitioned_month(datetime.now(UTC).date())
+    assert partitions.missing(database, until=until) == []
     with database.begin() as connection:
         names = connection.execute(
             text("SELECT tablename FROM pg_tables WHERE tablename LIKE 'usage_events_2%'")
@@ -131,9 +132,7 @@ def test_a_running_gateway_makes_the_months_to_come(
         connection.execute(text(f"DROP TABLE tollgate.{last}"))
     start_gateway(small(fake_upstream.url), database_url=database_url)
     eventually(
-        lambda: (
-            partitions.missing(database, until=datetime.now(UTC).date() + timedelta(days=93)) == []
-        ),
+        lambda: partitions.missing(database, until=until) == [],
         "the missing partition",
     )
 

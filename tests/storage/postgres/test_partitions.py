@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
+from gateway.domain.calendar_months import last_partitioned_month, next_month
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres import partitions
 from gateway.storage.postgres.database import Database
@@ -34,9 +35,9 @@ def test_the_next_months_are_there_from_the_start(database: Database) -> None:
     """A month that begins on a Sunday night must not need an operator."""
     with database.begin() as connection:
         today = connection.execute(text("SELECT (now() AT TIME ZONE 'UTC')::date")).scalar_one()
-    in_three_months = (today.replace(day=1) + timedelta(days=95)).replace(day=1)
-    assert partitions.missing(database, until=in_three_months) == []
-    after = (in_three_months + timedelta(days=32)).replace(day=1)
+    until = last_partitioned_month(today)
+    assert partitions.missing(database, until=until) == []
+    after = next_month(until)
     assert partitions.missing(database, until=after) == [f"usage_events_{after:%Y_%m}"]
     assert partitions.ensure_months(database, first=today, last=after) == [
         f"usage_events_{after:%Y_%m}"
