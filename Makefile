@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test test-days engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -36,6 +36,9 @@ test: | .venv/bin/python ## Install what is missing and run all tests, real engi
 	@TERM=dumb $(MAKE) --no-print-directory -j2 .venv/dev.stamp engine-environment
 	@bash tests/install_tools.sh
 	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+
+test-days: .venv/dev.stamp ## Run the tests at the moments at which calendars surprise; DAYS="31 January;28 November" TESTS=tests/cli for some
+	@$(BIN)/python -m tests.days
 
 engine-environment: | .venv/bin/python
 	@$(BIN)/python -m engine.environment

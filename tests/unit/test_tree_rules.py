@@ -231,6 +231,30 @@ def test_the_http_client_stands_alone() -> None:
     assert others == ["gateway", "gateway.providers"]
 
 
+def test_few_places_read_the_wall_clock() -> None:
+    """All other code takes its moment as an argument, so that `tests/days` can move it. The places
+    listed date a log line, a header, a token or a page.
+    """
+    readers = {
+        path
+        for path, within in nodes()
+        for node in within
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id, node.attr)
+        in {("datetime", "now"), ("date", "today"), ("time", "time"), ("time", "time_ns")}
+    }
+    assert readers == {
+        "dashboard/access.py",
+        "dashboard/shell/period.py",
+        "dashboard/source.py",
+        "gateway/api/forward.py",
+        "gateway/main.py",
+        "gateway/providers/registry.py",
+        "gateway/telemetry/logs.py",
+    }
+
+
 def test_nothing_turns_certificate_checks_off() -> None:
     """TLS verification has no switch, not even an unused one."""
     for path, within in nodes():
