@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test test-days engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench demo-crash lock clean
+.PHONY: help setup run test test-days engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench ratchets demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,9 +33,12 @@ run: ## Everything on this machine: engine, database, gateway, dashboard
 
 # Each of the two installations uses one core. Side by side they print plain lines (TERM).
 test: | .venv/bin/python ## Install what is missing and run all tests, real engine and browser included
+	@touch .venv/test.begun
 	@TERM=dumb $(MAKE) --no-print-directory -j2 .venv/dev.stamp engine-environment
 	@bash tests/install_tools.sh
+	@touch .venv/test.installed
 	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@touch .venv/test.passed
 
 test-days: .venv/dev.stamp ## Run the tests at the moments at which calendars surprise; DAYS="31 January;28 November" TESTS=tests/cli for some
 	@$(BIN)/python -m tests.days
@@ -119,6 +122,11 @@ focus: .venv/dev.stamp ## Let the official FOCUS validator judge an export; need
 dashboard-tour: .venv/dev.stamp ## Click through the dashboard as finance and as a team lead, with 3 and 300 teams; screenshots in tests/output/tour
 	@bash tests/install_tools.sh
 	@$(BIN)/python -m tests.dashboard.tour $(if $(TEAMS),--teams $(TEAMS))
+
+ratchets: .venv/dev.stamp ## Print the figures that may not grow: lines, seconds of tests, instructions, memory, start of a command
+	@bash bench/install.sh >/dev/null
+	@command -v valgrind >/dev/null || { echo "Install valgrind, which counts the instructions." >&2; exit 2; }
+	@$(BIN)/python -m bench.ratchets
 
 demo-crash: .venv/dev.stamp ## Kill a gateway in mid-stream and show what its ledger lost
 	@$(BIN)/python -m bench.demo_crash
