@@ -82,8 +82,8 @@ foreign-rows: .venv/dev.stamp ## REQUESTS=10000 random requests as a team: 0 for
 fuzz: .venv/dev.stamp ## Feed our HTTP/1.1 client damaged answers for SECONDS=60; needs no gateway
 	@$(BIN)/python -m tests.http1 --seconds $(or $(SECONDS),60)
 
-clients: .venv/dev.stamp ## Run the clients of other projects against the gateway; ONLY=codex,aider for some
-	@$(BIN)/python -m tests.clients $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write)
+clients: .venv/dev.stamp ## Run the clients of other projects against the gateway; ONLY=codex,aider for some, BUDGET_USD=50 for a hard budget of each team
+	@TOLLGATE_CLIENTS_BUDGET_USD=$(BUDGET_USD) $(BIN)/python -m tests.clients $(if $(ONLY),--only $(ONLY)) $(if $(WRITE),--write)
 
 engines: .venv/dev.stamp ## Real llama.cpp and a pooling vLLM behind a gateway; the first build takes 20 minutes
 	@$(BIN)/python -m engine setup

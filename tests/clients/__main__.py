@@ -1,6 +1,8 @@
 """Install the clients, run the cells, print the table; with `--write` put it into the guide.
 
 python -m tests.clients [--only NAME,NAME] [--write]
+
+With TOLLGATE_CLIENTS_BUDGET_USD=50 each team has a hard budget: the same cells must be served.
 """
 
 from __future__ import annotations

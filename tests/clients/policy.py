@@ -4,6 +4,8 @@ in the European Union. Only the latter is allowed to team `ruled`.
 
 from __future__ import annotations
 
+import os
+
 from gateway.domain.providers.table import PROVIDERS
 from tests.clients.matrix import Treatment, route_of
 from tests.clients.wording import Dialect
@@ -17,11 +19,17 @@ NUSD_PER_TOKEN = {"input": 1250, "cached": 125, "cache_write": 1500, "output": 1
 PLACES = {"us": "us-east", "eu": "eu-de"}
 
 
+# A hard budget of each team, in USD; without it money refuses nothing.
+BUDGET_USD = os.environ.get("TOLLGATE_CLIENTS_BUDGET_USD")
+CONTEXT_WINDOW = 200_000  # bounds a prompt that a provider's own tools make
+
+
 def document(addresses: dict[str, str]) -> str:
     """Return the policy for the backends at these addresses, by place."""
     routes = dict(_routes())
     deployments = [
         f"  - {{name: {place}-{route}, region: {PLACES[place]}, price: {PRICE}, "
+        f"context_window: {CONTEXT_WINDOW}, "
         f'base_url: "{address}/v1", {text}}}'
         for route, text in routes.items()
         for place, address in addresses.items()
@@ -33,7 +41,9 @@ def document(addresses: dict[str, str]) -> str:
         f"deployments: [{', '.join(deployments_of)}]}}"
         for name, deployments_of in of_routes.items()
     ]
-    names = ", ".join(of_routes)
+    terms = f"routes: [{', '.join(of_routes)}]"
+    if BUDGET_USD:
+        terms += f", budgets: [{{period: once, limit_usd: {BUDGET_USD}}}]"
     return "\n".join(
         [
             "version: 1",
@@ -44,8 +54,8 @@ def document(addresses: dict[str, str]) -> str:
             "routes:",
             *listed,
             "teams:",
-            f"  - {{name: open, cost_centre: CC-1, data_class: public, routes: [{names}]}}",
-            f"  - {{name: ruled, cost_centre: CC-2, data_class: confidential, routes: [{names}]}}",
+            f"  - {{name: open, cost_centre: CC-1, data_class: public, {terms}}}",
+            f"  - {{name: ruled, cost_centre: CC-2, data_class: confidential, {terms}}}",
         ]
     )
 
