@@ -110,7 +110,7 @@ class Edge:
             if refusal is not None:
                 if shape is not ANTHROPIC and not isinstance(refusal, NotSupported):
                     shape = DEFAULT_DIALECT
-                await _refuse(refusal, send, shape, request_id)
+                await refuse(refusal, send, shape, request_id)
                 return
         await self.plain(scope, receive, send)  # type: ignore[operator]  # FastAPI is an ASGI app
 
@@ -206,7 +206,7 @@ def _with_id(send: Send, request_id: UUID, shape: ErrorShape) -> Send:
     return send_with_id
 
 
-async def _refuse(error: RequestError, send: Send, shape: ErrorShape, request_id: UUID) -> None:
+async def refuse(error: RequestError, send: Send, shape: ErrorShape, request_id: UUID) -> None:
     """Send an error as the complete answer to a request outside of forwarding (ASGI); the
     connection closes after it.
     """

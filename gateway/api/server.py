@@ -14,6 +14,7 @@ import gc
 import signal
 import socket
 from collections.abc import Sequence
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, cast
 
@@ -23,6 +24,7 @@ import uvicorn
 from gateway.api.edge import Edge
 from gateway.api.http.connection import Connection
 from gateway.api.http.connection_table import ConnectionTable
+from gateway.api.metrics_page import BACKLOG as METRICS_BACKLOG
 from gateway.errors import BadUsage
 
 log = structlog.get_logger()
@@ -61,7 +63,31 @@ class _Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-def bind(host: str, port: int) -> socket.socket:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A listener by its purpose, and the settings that move it, for the message of a failure."""
+
+    purpose: str
+    port_setting: str
+    host_setting: str
+    backlog: int
+
+
+CALLERS = Place(
+    purpose="listen",
+    port_setting="--port or TOLLGATE_PORT",
+    host_setting="--host or TOLLGATE_HOST",
+    backlog=BACKLOG,
+)
+METRICS = Place(
+    purpose="serve metrics",
+    port_setting="TOLLGATE_METRICS_PORT",
+    host_setting="TOLLGATE_METRICS_HOST",
+    backlog=METRICS_BACKLOG,
+)
+
+
+def bind(host: str, port: int, place: Place = CALLERS) -> socket.socket:
     """Return a listening socket on this address.
 
     Raises `BadUsage`, naming the setting, if the address or the port cannot be bound.
@@ -71,15 +97,15 @@ def bind(host: str, port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))
-        listener.listen(BACKLOG)
+        listener.listen(place.backlog)
     except OSError as broken:
         listener.close()
         raise BadUsage(
-            f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another "
+            f"Cannot {place.purpose} on {host}:{port}: {broken.strerror}. Choose another "
             + (
-                "port with --port or TOLLGATE_PORT."
+                f"port with {place.port_setting}."
                 if broken.errno in PORT_ERRORS
-                else "address with --host or TOLLGATE_HOST."
+                else f"address with {place.host_setting}."
             )
         ) from None
     return listener

@@ -22,6 +22,7 @@ from gateway.api.http.limits import (
     raise_descriptor_limit,
 )
 from gateway.api.large_bodies import LargeBodies
+from gateway.api.metrics_page import MetricsPage
 from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.api.request_slots import RequestSlots
 from gateway.domain.budgets.health import allowance_checks
@@ -87,6 +88,17 @@ def build_connections(context: ProcessContext) -> ConnectionTable:
     table = ConnectionTable(limits, on_closed=metrics.count_closed_connection)
     metrics.connections.set_function(lambda: len(table.open))
     return table
+
+
+def build_metrics_page(context: ProcessContext) -> MetricsPage:
+    """Build the application behind the metrics listener."""
+    settings = context.settings
+    return MetricsPage(
+        registry=context.metrics.registry,
+        bound=settings.metrics_host,
+        names=settings.metrics_hosts,
+        new_id=context.new_id,
+    )
 
 
 def show_in_metrics(parts: Worker) -> None:

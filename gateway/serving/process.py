@@ -11,6 +11,7 @@ from functools import partial
 from socket import socket
 
 from gateway.api.edge import Drain
+from gateway.api.metrics_page import serving_metrics
 from gateway.api.server import serve_until_stopped
 from gateway.composition import ServingStores
 from gateway.domain.policy.api_keys import Pepper
@@ -19,11 +20,16 @@ from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import Loop
 from gateway.serving.context import ProcessContext, request_ids
-from gateway.serving.edge import build_connections, build_edge, show_in_metrics
+from gateway.serving.edge import (
+    build_connections,
+    build_edge,
+    build_metrics_page,
+    show_in_metrics,
+)
 from gateway.serving.worker import Worker, build_parts
 from gateway.settings import Settings
 from gateway.telemetry import logs
-from gateway.telemetry.metrics import Metrics, start_listener
+from gateway.telemetry.metrics import Metrics
 
 WRITER = "writer"  # not cancelled with the others: it ends last
 # All background loops, by their names in logs, metrics and readiness.
@@ -58,6 +64,7 @@ STOP_S = 7.0
 async def serve(
     settings: Settings,
     listener: socket,
+    metrics_listener: socket,
     *,
     stores: ServingStores,
     reports: Reports,
@@ -65,19 +72,13 @@ async def serve(
     clock: Clock,
     allows_demo_keys: bool,
 ) -> None:
-    """Serve callers on a bound socket until the process is asked to stop, then write the remaining
+    """Serve callers and scrapers until the process is asked to stop, then write the remaining
     events.
 
     Raises `BadUsage`.
     """
     metrics, holder = Metrics(), SnapshotHolder(clock=clock, outage_s=settings.outage_s)
     metrics.snapshot_age.set_function(holder.age_s)
-    start_listener(
-        metrics,
-        host=settings.metrics_host,
-        port=settings.metrics_port,
-        names=settings.metrics_hosts,
-    )
     context = ProcessContext(
         settings=settings,
         stores=stores,
@@ -100,13 +101,19 @@ async def serve(
         listener.getsockname(), metrics_at=edge.metrics_address, problem=holder.problem
     )
     start_loops(parts)
-    try:
-        await serve_until_stopped(edge, listener, table=table, drain_s=settings.drain_s)
-    finally:
-        end_s = (context.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
-        stores.database.end_by(end_s)
-        reports.end_by(end_s)
-        await stop(parts)
+    async with serving_metrics(
+        build_metrics_page(context),
+        metrics_listener,
+        limits=table.limits,
+        on_closed=lambda reason: metrics.count_closed_connection(f"metrics_{reason}"),
+    ):
+        try:
+            await serve_until_stopped(edge, listener, table=table, drain_s=settings.drain_s)
+        finally:
+            end_s = (context.drain.asked_s or time.monotonic()) + settings.drain_s + STOP_S
+            stores.database.end_by(end_s)
+            reports.end_by(end_s)
+            await stop(parts)
 
 
 def start_loops(parts: Worker) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import uvloop
 
 from gateway.api.allocator import tune_allocator
-from gateway.api.server import bind
+from gateway.api.server import METRICS, bind
 from gateway.composition import open_reports, open_serving
 from gateway.services.limits.own_reads import PATIENCE_S
 from gateway.services.ports import Clock
@@ -25,11 +25,13 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
     logs.configure(settings.log_level)
     peppers = pepper.load(settings.pepper_path)
     listener = bind(settings.host, settings.port)
+    metrics_listener = bind(settings.metrics_host, settings.metrics_port, METRICS)
     with open_serving(settings) as stores, open_reports(settings, limit_s=PATIENCE_S) as opened:
         uvloop.run(
             process.serve(
                 settings,
                 listener,
+                metrics_listener,
                 stores=stores,
                 reports=opened,
                 peppers=peppers,

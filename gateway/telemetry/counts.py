@@ -2,8 +2,7 @@
 read.
 
 The metrics library takes a lock and checks labels for each number, and a request has a dozen. These
-counters change on the event loop only and are read in the listener's thread. A reading may see a
-count without its sum; as usual with metrics, the next reading has both.
+counters change and are read on the event loop only.
 """
 
 from __future__ import annotations
@@ -153,7 +152,7 @@ class RequestCounts(Collector):
         self._answers[key] = self._answers.get(key, 0) + 1
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the current metrics of all counts. Called in the listener's thread."""
+        """Yield the current metrics of all counts. Called on the event loop."""
         yield GaugeMetricFamily("tollgate_inflight", "Requests in flight.", value=self.in_flight)
         answers = CounterMetricFamily(
             "tollgate_requests_total", "Requests answered.", labels=("endpoint", "status")

@@ -39,7 +39,7 @@ class EngineGauges(Collector):
     """The gauges of self-hosted engines by deployment; the policy bounds their number."""
 
     def __init__(self, read: Callable[[], Mapping[str, EngineSignals | None]]) -> None:
-        """Keep the reader of all engines' signals, which is called from the listener's thread."""
+        """Keep the reader of all engines' signals, which is called for each page."""
         self._read = read
 
     def collect(self) -> Iterable[Metric]:

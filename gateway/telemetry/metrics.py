@@ -1,14 +1,11 @@
-"""Declares every metric, changes them when services report, and serves `/metrics` on a listener of
-its own, without a key check.
+"""Declares every metric, and changes them when services report; `api/metrics_page.py` serves them.
 
 Names have base units; labels are bounded and contain no user and no key.
 """
 
 from __future__ import annotations
 
-import errno
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,18 +13,14 @@ from prometheus_client import (
     Gauge,
     Histogram,
     disable_created_metrics,
-    make_wsgi_app,
-    start_http_server,
 )
 
 from gateway.domain.alerts.delivery import Channel
 from gateway.domain.alerts.spikes import SpikeAlert
-from gateway.domain.allowed_hosts import answers_to
 from gateway.domain.budgets.alerts import BudgetAlert, plain_share
 from gateway.domain.deployments.engine_signals import EngineSignals
 from gateway.domain.ledger.health import LedgerHealth, LedgerState
 from gateway.domain.ledger.records import Written
-from gateway.errors import BadUsage
 from gateway.telemetry.counts import RequestCounts
 from gateway.telemetry.engine_gauges import EngineGauges
 
@@ -112,7 +105,7 @@ class Metrics:
 
     def count_closed_connection(self, reason: str) -> None:
         """Count a connection that the gateway ended: at_cap, head_late, body_late, write_late or
-        refused.
+        refused; of the metrics listener with `metrics_` before it.
         """
         self._closed_connections.labels(reason).inc()
 
@@ -269,9 +262,7 @@ class Metrics:
         self.limits_alone.set_function(lambda: float(is_alone()))
 
     def watch_engines(self, read: Callable[[], Mapping[str, EngineSignals | None]]) -> None:
-        """Show the live signals of each engine at each read of the metrics; `read` is called in the
-        listener's thread.
-        """
+        """Show the live signals of each engine at each read of the metrics."""
         self.registry.register(EngineGauges(read))
 
     def declare_loops(self, names: Iterable[str]) -> None:
@@ -330,38 +321,3 @@ class Metrics:
         self.written_events.inc(written.inserted)
         self.conflicting_events.inc(written.conflicts)
         self.dead_letters.inc(written.dead)
-
-
-def start_listener(metrics: Metrics, *, host: str, port: int, names: Collection[str] = ()) -> None:
-    """Serve `/metrics` on its own listener in a thread: without a key check, with a check of the
-    Host header.
-    """
-    try:
-        server, _ = start_http_server(port, host, registry=metrics.registry)
-        server.set_app(_checked(make_wsgi_app(metrics.registry), host, names))
-    except OSError as broken:
-        raise BadUsage(
-            f"Cannot serve metrics on {host}:{port}: {broken.strerror}. Choose another "
-            + (
-                "port with TOLLGATE_METRICS_PORT."
-                if broken.errno in (errno.EADDRINUSE, errno.EACCES)
-                else "address with TOLLGATE_METRICS_HOST."
-            )
-        ) from None
-
-
-def _checked(
-    app: Callable[..., Iterable[bytes]], bound: str, names: Collection[str]
-) -> Callable[..., Iterable[bytes]]:
-    """Return the metrics application behind a check of the Host header."""
-
-    def checked(environ: Mapping[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-        """Answer a read of the metrics, or 400 if its Host header names another host."""
-        if answers_to(environ.get("HTTP_HOST"), bound=bound, listed=names):
-            return app(environ, start_response)
-        start_response("400 Bad Request", [("content-type", "text/plain")])
-        return [
-            b"This listener does not answer to that Host. Add the name to TOLLGATE_METRICS_HOSTS.\n"
-        ]
-
-    return checked
