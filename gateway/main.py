@@ -11,6 +11,7 @@ import gc
 import os
 import sys
 import time
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,8 @@ def _settings() -> Settings:
     from gateway.settings import misspelt, read, unknown_in_file
 
     for warning in (*misspelt(os.environ), *unknown_in_file(os.environ.get("TOLLGATE_CONFIG"))):
-        print(warning, file=sys.stderr)
+        with suppress(OSError):  # a full device must not keep the gateway from starting
+            print(warning, file=sys.stderr)
     return read()
 
 

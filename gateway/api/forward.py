@@ -287,15 +287,23 @@ class _Call:
         event = self._attempt.event if self._attempt is not None else None
         if event is not None:
             line = line_of(event, self.endpoint.path, self.status)
+        elif self.caller is None:
+            lines.count_stranger(
+                self.endpoint.path,
+                self.status,
+                error=None if self._refusal is None else self._refusal[0],
+                request_id=self.request_id,
+            )
+            return
         else:
             line = RequestLine(
                 endpoint=self.endpoint.path,
                 status=self.status,
                 request_id=self.request_id,
+                team=self.caller.team,
+                key_id=self.caller.key_id,
                 timestamp=datetime.now(UTC),
             )
-            if self.caller is not None:
-                line.team, line.key_id = self.caller.team, self.caller.key_id
         if self._refusal is not None:
             line.error, line.attempts = self._refusal
         lines.say(line)

@@ -18,6 +18,7 @@ from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.settings import Settings
+from gateway.telemetry.log_writer import LogWriter
 from gateway.telemetry.metrics import Metrics
 
 
@@ -36,6 +37,7 @@ class ProcessContext:
     allows_demo_keys: bool
     metrics: Metrics
     holder: SnapshotHolder
+    log_writer: LogWriter
     drain: Drain
     new_id: Callable[[], UUID]
 

@@ -4,9 +4,7 @@ readiness and gauges; `process.py` serves it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from functools import partial
 
 import structlog
 
@@ -135,7 +133,7 @@ def _forwarder(
         limiter=parts.admission_parts.limiter,
         holder=context.holder,
         metrics=context.metrics,
-        lines=RequestLog(settings.log_level, partial(os.write, 2)),
+        lines=RequestLog(settings.log_level, context.log_writer.write),
         clock=context.clock,
         new_id=context.new_id,
         is_full=lambda: own.is_full,

@@ -29,6 +29,7 @@ from gateway.serving.edge import (
 from gateway.serving.worker import Worker, build_parts
 from gateway.settings import Settings
 from gateway.telemetry import logs
+from gateway.telemetry.log_writer import LogWriter
 from gateway.telemetry.metrics import Metrics
 
 WRITER = "writer"  # not cancelled with the others: it ends last
@@ -71,6 +72,7 @@ async def serve(
     peppers: tuple[Pepper, ...],
     clock: Clock,
     allows_demo_keys: bool,
+    log_writer: LogWriter,
 ) -> None:
     """Serve callers and scrapers until the process is asked to stop, then write the remaining
     events.
@@ -79,6 +81,7 @@ async def serve(
     """
     metrics, holder = Metrics(), SnapshotHolder(clock=clock, outage_s=settings.outage_s)
     metrics.snapshot_age.set_function(holder.age_s)
+    log_writer.on_dropped = metrics.dropped_log_lines.inc
     context = ProcessContext(
         settings=settings,
         stores=stores,
@@ -88,6 +91,7 @@ async def serve(
         allows_demo_keys=allows_demo_keys,
         metrics=metrics,
         holder=holder,
+        log_writer=log_writer,
         drain=Drain(),
         new_id=request_ids(clock),
     )

@@ -22,11 +22,14 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
     the stores, serve.
     """
     tune_allocator()
-    logs.configure(settings.log_level)
     peppers = pepper.load(settings.pepper_path)
     listener = bind(settings.host, settings.port)
     metrics_listener = bind(settings.metrics_host, settings.metrics_port, METRICS)
-    with open_serving(settings) as stores, open_reports(settings, limit_s=PATIENCE_S) as opened:
+    with (
+        logs.configured(settings.log_level) as log_writer,
+        open_serving(settings) as stores,
+        open_reports(settings, limit_s=PATIENCE_S) as opened,
+    ):
         uvloop.run(
             process.serve(
                 settings,
@@ -37,5 +40,6 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
                 peppers=peppers,
                 clock=clock,
                 allows_demo_keys=allows_demo_keys,
+                log_writer=log_writer,
             )
         )

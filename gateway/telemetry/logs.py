@@ -1,7 +1,7 @@
-"""Configures the logs of a serving process, and writes one canonical JSON line per request; never
+"""Configures the logs of a serving process, and makes one canonical JSON line per request; never
 prompts or keys.
 
-Every line goes to standard error.
+Every line goes to standard error, by a `LogWriter`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ import asyncio
 import json
 import logging
 import select
-import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TextIO, cast
 from uuid import UUID
 
 import msgspec
@@ -23,6 +24,7 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.pricing.tokens import UsageSource
+from gateway.telemetry.log_writer import LogStream, LogWriter
 
 LEVELS = {
     "debug": logging.DEBUG,
@@ -31,11 +33,17 @@ LEVELS = {
     "error": logging.ERROR,
 }
 GATHERED_S = 0.02
+STRANGERS_EVERY_S = 1.0
 MOST_BYTES = select.PIPE_BUF
 
 
-def configure(level: str) -> None:
-    """Configure structlog for the process, with a level. Call it once, from `main`."""
+@contextmanager
+def configured(level: str) -> Iterator[LogWriter]:
+    """Configure structlog for the process, with a level, and yield the writer of all lines, which
+    is closed at the end of the block.
+    """
+    writer = LogWriter()
+    stream = LogStream(writer)
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -44,10 +52,15 @@ def configure(level: str) -> None:
             structlog.processors.JSONRenderer(serializer=_json),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast("TextIO", stream)),
         cache_logger_on_first_use=True,
     )
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(message)s")
+    logging.basicConfig(level=logging.WARNING, stream=stream, format="%(message)s")
+    logging.captureWarnings(True)
+    try:
+        yield writer
+    finally:
+        writer.close()
 
 
 def say_serving(listening_on: Sequence[Any], *, metrics_at: str, problem: str | None) -> None:
@@ -91,18 +104,39 @@ class RequestLine(Struct, kw_only=True, gc=False):
     timestamp: datetime
 
 
+class RefusedStrangers(Struct, kw_only=True, gc=False):
+    """The line about all requests of a second that were refused alike before a key was known.
+
+    `last_request_id` finds one of them in a caller's report.
+    """
+
+    endpoint: str
+    status: int
+    error: str | None
+    requests: int
+    last_request_id: UUID
+    event: str = "refused_without_key"
+    level: str = "info"
+    timestamp: datetime
+
+
 class RequestLog:
     """Writes the canonical lines of requests, in a quarter of the general logger's time.
 
     Lines within `GATHERED_S` are written together. At the end `close` writes the rest, and later
     lines are written at once. A write has whole lines and at most as many bytes as a pipe takes in
     one piece, so that the lines of several workers on one pipe stay whole.
+
+    Requests without a known key are counted, and logged as one line a second for each kind: a
+    stranger would otherwise write a megabyte a second.
     """
 
     def __init__(self, level: str, write: Callable[[bytes], object]) -> None:
         """Make the log at a level; `write` takes whole lines as bytes."""
         self._write, self.is_on = write, LEVELS[level] <= logging.INFO
         self._lines: list[bytes] = []
+        self._strangers: Counter[tuple[str, int, str | None]] = Counter()
+        self._last_of: dict[tuple[str, int, str | None], UUID] = {}
         self._is_closed = False
 
     def say(self, line: RequestLine) -> None:
@@ -115,9 +149,43 @@ class RequestLog:
         elif len(self._lines) == 1:
             asyncio.get_running_loop().call_later(GATHERED_S, self._flush)
 
+    def count_stranger(
+        self, endpoint: str, status: int, *, error: str | None, request_id: UUID
+    ) -> None:
+        """Count a request that was refused before its key was known. Endpoints, statuses and codes
+        are few, and a caller chooses none of their names.
+        """
+        if not self.is_on:
+            return
+        kind = (endpoint, status, error)
+        self._strangers[kind] += 1
+        self._last_of[kind] = request_id
+        if self._is_closed:
+            self._say_strangers()
+        elif self._strangers.total() == 1:
+            asyncio.get_running_loop().call_later(STRANGERS_EVERY_S, self._say_strangers)
+
     def close(self) -> None:
-        """Write the gathered lines now; later lines are written at once."""
+        """Write the gathered lines and counts now; later lines are written at once."""
         self._is_closed = True
+        self._say_strangers()
+        self._flush()
+
+    def _say_strangers(self) -> None:
+        """Write one line for each kind of refusal since the last second."""
+        counts, self._strangers = self._strangers, Counter()
+        last_of, self._last_of = self._last_of, {}
+        for kind, requests in counts.items():
+            endpoint, status, error = kind
+            line = RefusedStrangers(
+                endpoint=endpoint,
+                status=status,
+                error=error,
+                requests=requests,
+                last_request_id=last_of[kind],
+                timestamp=datetime.now(UTC),
+            )
+            self._lines.append(_json_bytes(line) + b"\n")
         self._flush()
 
     def _flush(self) -> None:

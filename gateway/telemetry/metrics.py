@@ -86,6 +86,11 @@ class Metrics:
             ("loop",),
             registry=self.registry,
         )
+        self.dropped_log_lines = Counter(
+            "tollgate_log_lines_dropped_total",
+            "Log lines dropped, because standard error took none or too few.",
+            registry=self.registry,
+        )
         self._declare_connections()
         self._declare_dispatch()
         self._declare_budget_alerts()

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from gateway.cli.child_process import die_with
 from gateway.cli.terminal.progress import ProgressStep
@@ -20,6 +22,8 @@ from gateway.errors import OperatorError
 
 STOP_GRACE_S = 40.0  # longer than the gateway's own drain and the engine's shutdown timeout
 LOOK_EVERY_S = 0.2
+# Of a child's log and of the one before it: a flood of lines must not fill the journal's disk.
+MOST_LOG_BYTES = 16 * 2**20
 
 
 class ChildFailed(OperatorError):
@@ -29,9 +33,13 @@ class ChildFailed(OperatorError):
 class Children:
     """The running processes, in their starting order; `stop` ends them."""
 
-    def __init__(self, logs: Path) -> None:
-        """Start without processes; make the folder of their logs."""
-        self.logs = logs
+    def __init__(
+        self, logs: Path, *, others: Sequence[Path] = (), most_log_bytes: int = MOST_LOG_BYTES
+    ) -> None:
+        """Start without processes; make the folder of their logs. `others` are logs of processes
+        that live beside them, which are kept as small.
+        """
+        self.logs, self._other_logs, self._most_log_bytes = logs, others, most_log_bytes
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._may_end: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -39,6 +47,22 @@ class Children:
     def log_path(self, name: str) -> Path:
         """Return the path of a child's log file."""
         return self.logs / f"{name}.log"
+
+    def _open_log(self, name: str) -> BinaryIO:
+        """Return a child's empty log; each write goes to its end, also after it was emptied."""
+        path = self.log_path(name)
+        path.unlink(missing_ok=True)
+        return path.open("ab")
+
+    def _turn_logs_over(self) -> None:
+        """Keep the beginning of a log that has grown beside it, and empty the log.
+
+        The child keeps its descriptor; lines that it writes during the copy may be lost.
+        """
+        for path in (*map(self.log_path, self._running), *self._other_logs):
+            if path.exists() and path.stat().st_size > self._most_log_bytes:
+                shutil.copyfile(path, path.with_suffix(".log.1"))
+                os.truncate(path, 0)
 
     def start(
         self, name: str, argv: Sequence[str], variables: Mapping[str, str], *, may_end: bool = False
@@ -48,7 +72,7 @@ class Children:
         `may_end`: it is a task that ends when it is done.
         """
         self._may_end |= {name} if may_end else set()
-        with self.log_path(name).open("wb") as log:
+        with self._open_log(name) as log:
             self._running[name] = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -62,7 +86,7 @@ class Children:
     def begin(self, name: str, argv: Sequence[str], variables: Mapping[str, str]) -> None:
         """Start a process that reports its progress as JSON lines; `follow` waits for its end."""
         self._may_end.add(name)
-        with self.log_path(name).open("wb") as log:
+        with self._open_log(name) as log:
             self._running[name] = subprocess.Popen(
                 argv,
                 stdin=subprocess.DEVNULL,
@@ -102,8 +126,9 @@ class Children:
 
     def require_alive(self, *, but: str | None = None) -> None:
         """Raise `ChildFailed` if a process has ended, except a task that ended well and the process
-        `but`, whose end the caller itself awaits.
+        `but`, whose end the caller itself awaits. Logs that have grown are turned over.
         """
+        self._turn_logs_over()
         for name, child in self._running.items():
             if name == but:
                 continue
