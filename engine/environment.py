@@ -6,6 +6,7 @@ deleted and made again. Dependencies are not resolved here: a lock is the comple
 by `lock.sh`.
 """
 
+import glob
 import os
 import re
 import select
@@ -167,18 +168,17 @@ def _installed_pythons(environment: Mapping[str, str]) -> Iterator[str]:
     for version in LOCKED_PYTHONS:
         if found := shutil.which(f"python{version}", path=environment.get("PATH")):
             yield found
-    pyenv = Path(environment.get("PYENV_ROOT") or "~/.pyenv").expanduser()
+    # `glob` passes over folders that this user may not read, as of the user before `su`.
+    pyenv = glob.escape(os.path.expanduser(environment.get("PYENV_ROOT") or "~/.pyenv"))
     for version in LOCKED_PYTHONS:
-        yield from (
-            str(path) for path in sorted(pyenv.glob(f"versions/{version}.*/bin/python{version}"))
-        )
+        yield from sorted(glob.glob(f"{pyenv}/versions/{version}.*/bin/python{version}"))
 
 
 def _version_of(path: str) -> str | None:
     """Return the version of a Python that can make environments; None if it cannot, or is a shim
     without a target.
     """
-    argv = [path, "-c", PYTHON_PROBE]
+    argv = [path, "-I", "-c", PYTHON_PROBE]
     try:
         probe = start_bound(argv, os.environ, stdout=subprocess.PIPE)
         output, _ = probe.communicate(timeout=PYTHON_PROBE_LIMIT_S)
@@ -208,12 +208,12 @@ def _build_environment(
     lock = stack.lock(python.version)
     progress.say("python", f"Creating an environment of Python {python.version} ({python.path}).")
     run_or_raise(
-        [python.path, "-m", "venv", str(home.venv)], "Python could not create an environment"
+        [python.path, "-I", "-m", "venv", str(home.venv)], "Python could not create an environment"
     )
     _install_packages(home, stack.device, lock, progress)
     progress.say("check", "Importing torch and transformers.")
     run_or_raise(
-        [str(home.python), "-c", "import torch, transformers"],
+        [str(home.python), "-I", "-c", "import torch, transformers"],
         "The packages are installed but cannot be imported",
     )
     homes.write_stamp(
@@ -280,8 +280,7 @@ def pip_install(
     progress. Raises `EngineError` if it fails.
     """
     argv = [
-        str(home.python),
-        "-m",
+        *(str(home.python), "-I", "-u", "-m"),
         "pip",
         "install",
         "--no-deps",
@@ -289,7 +288,7 @@ def pip_install(
         "--no-compile",
     ]
     argv += ["--disable-pip-version-check", "--progress-bar", "off", *arguments]
-    pip = start_bound(argv, os.environ | {"PYTHONUNBUFFERED": "1"}, stdout=subprocess.PIPE)
+    pip = start_bound(argv, os.environ, stdout=subprocess.PIPE)
     _follow_pip(pip, home, output, total=total, progress=progress)
     if pip.returncode != 0:
         raise EngineError(
@@ -306,8 +305,7 @@ def _has_torch(home: EngineHome, lock: Path) -> bool:
     pinned = re.search(r"^torch==(\S+)", lock.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert pinned is not None
     argv = [
-        str(home.python),
-        "-m",
+        *(str(home.python), "-I", "-m"),
         "pip",
         "index",
         "versions",

@@ -213,7 +213,7 @@ def _runs(python: str) -> bool:
         silent = subprocess.DEVNULL
         return (
             subprocess.run(
-                [python, "-c", ""], stdout=silent, stderr=silent, timeout=5, check=False
+                [python, "-I", "-c", ""], stdout=silent, stderr=silent, timeout=5, check=False
             ).returncode
             == 0
         )

@@ -21,7 +21,7 @@ def main() -> None:
     # pread: the position of the file is shared with all its other readers.
     os.environ[URL_VARIABLE] = os.pread(file, MOST_BYTES, 0).decode()
     os.close(file)
-    command = [sys.executable, "-m", "gateway.main", *sys.argv[1:]]
+    command = [sys.executable, "-P", "-m", "gateway.main", *sys.argv[1:]]
     os.execv(sys.executable, command)  # noqa: S606  the interpreter itself, and no shell
 
 

@@ -67,7 +67,11 @@ class RunningCommand:
         self._end: EndedCommand | None = None
         self._is_cut = False
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "dashboard.finance.as_finance", *arguments, "--format=json"],
+            [
+                *(sys.executable, "-P", "-m", "dashboard.finance.as_finance"),
+                *arguments,
+                "--format=json",
+            ],
             env=_environment(person),
             stdin=subprocess.DEVNULL,
             stdout=self._output,

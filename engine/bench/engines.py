@@ -48,7 +48,7 @@ def engine_of(profile: str, *, model: str | None, progress: StageProgress) -> It
         in time.
     """
     port = _free_port()
-    argv = [sys.executable, "-m", "engine", "serve", "--profile", profile, "--must-start"]
+    argv = [sys.executable, "-P", "-m", "engine", "serve", "--profile", profile, "--must-start"]
     argv += ["--port", str(port), *(("--model", model) if model else ())]
     with tempfile.TemporaryDirectory(prefix="tollgate-bench-") as folder:
         log = Path(folder) / "engine.log"

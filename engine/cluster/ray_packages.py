@@ -69,7 +69,7 @@ def add_ray(home: EngineHome, progress: StageProgress) -> None:
         )
         progress.say("check", "Importing Ray Serve LLM.")
         environment.run_or_raise(
-            [str(home.python), "-c", IMPORTS], "Ray is installed but cannot be imported"
+            [str(home.python), "-I", "-c", IMPORTS], "Ray is installed but cannot be imported"
         )
         homes.write_stamp(home.venv / STAMP, {"lock_sha256": homes.sha256_of(lock)})
     progress.say("done", f"Ray is in {home.venv} ({progress.elapsed_s:.0f} s).")

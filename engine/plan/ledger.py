@@ -21,7 +21,7 @@ def demand_of_ledger(period: str) -> Demand:
     """
     if not re.fullmatch(r"[1-9][0-9]{0,2}d", period):
         raise UsageError(f"--from-ledger is {period!r}; write a number of days such as 30d.")
-    command = [sys.executable, "-m", "gateway.main", "report", "demand"]
+    command = [sys.executable, "-P", "-m", "gateway.main", "report", "demand"]
     command += ["--days", period.removesuffix("d"), "--format", "json"]
     try:
         # Its notes and errors go where ours go.

@@ -38,9 +38,10 @@ PASSED_PREFIXES = ("SSL_CERT_", "STREAMLIT_")
 # that close books and never reads it itself.
 FINANCE_VARIABLE = "TOLLGATE_DASHBOARD_FINANCE"
 BOUND_VARIABLE, HOSTS_VARIABLE = "TOLLGATE_DASHBOARD_BOUND", "TOLLGATE_DASHBOARD_NAMES"
-SECRETS = (
-    Path(".streamlit") / "secrets.toml"
-)  # Streamlit looks in the home and in the working directory
+SECRETS = Path(".streamlit") / "secrets.toml"
+# The app's working folder. Streamlit and Python look into it for settings, secrets and modules, so
+# it is never the folder from which somebody happened to start the command.
+FOLDER = Path(__file__).parents[1]
 
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
@@ -68,7 +69,10 @@ def dashboard(
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
-    needs_sign_in = requires_sign_in(options.dashboard_host, insecure_local=insecure_local)
+    needs_sign_in = requires_sign_in(
+        options.dashboard_host, secrets_files(options), insecure_local=insecure_local
+    )
+    note_unread_secrets(options)
     started = command(options)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
     with toolbox.open_address(LoginPurpose.REPORTS) as url, finance_file(toolbox) as finance:
@@ -86,19 +90,35 @@ def dashboard(
         raise typer.Exit(run_until_stopped(started, variables, inherited=inherited))
 
 
-def requires_sign_in(host: str, *, insecure_local: bool) -> bool:
+def requires_sign_in(host: str, secrets: Sequence[Path], *, insecure_local: bool) -> bool:
     """Return True if nothing is shown before sign-in: once it is set up. Raises `BadUsage` if
     it is not, and `host` is reached from elsewhere.
     """
     if insecure_local:
         return False
-    if not has_sign_in() and not is_loopback(host):
+    is_set_up = has_sign_in(secrets)
+    if not is_set_up and not is_loopback(host):
         raise BadUsage(
             "The dashboard would show every team's spending to everyone who can reach "
             f"{host}. Configure sign-in ([auth] in ~/{SECRETS}), or use "
             "--insecure-local if a proxy in front of it signs people in."
         )
-    return has_sign_in()
+    return is_set_up
+
+
+def secrets_files(options: Options) -> tuple[Path, Path]:
+    """Return the files in which the operator sets sign-in up; the second one wins.
+
+    Streamlit would also read one of the current folder, whose writer would then be finance.
+    """
+    return Path.home() / SECRETS, options.home / SECRETS
+
+
+def note_unread_secrets(options: Options) -> None:
+    """Say that a file of the current folder is not read, because earlier versions read it."""
+    here = Path.cwd() / SECRETS
+    if here.exists() and here not in secrets_files(options):
+        note(f"{here} is not read. Sign-in is set up in ~/{SECRETS} or {options.home / SECRETS}.")
 
 
 def command(options: Options) -> list[str]:
@@ -108,7 +128,8 @@ def command(options: Options) -> list[str]:
     if importlib.util.find_spec("streamlit") is None:
         raise BadUsage("The dashboard is not installed. Run: pip install 'tollgate[dashboard]'")
     return [
-        *(sys.executable, "-m", "dashboard"),
+        *(sys.executable, "-P", "-m", "dashboard"),
+        *(f"--secrets.files={file}" for file in secrets_files(options)),
         *("--server.address", options.dashboard_host),
         *("--server.port", str(options.dashboard_port)),
         *("--server.headless", "true"),
@@ -166,7 +187,11 @@ def run_until_stopped(
     command ended it. It inherits the open files with the numbers `inherited`.
     """
     child = subprocess.Popen(
-        command, env=environment, stdin=subprocess.DEVNULL, pass_fds=tuple(inherited)
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        pass_fds=tuple(inherited),
+        cwd=FOLDER,
     )
     before = {
         number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)
@@ -181,11 +206,11 @@ def run_until_stopped(
         _end(child)
 
 
-def has_sign_in() -> bool:
-    """Return True if Streamlit has a complete [auth] section: without its cookie secret no
-    sign-in works.
+def has_sign_in(files: Sequence[Path]) -> bool:
+    """Return True if a file has a complete [auth] section: without its cookie secret no sign-in
+    works.
     """
-    for place in (Path.home() / SECRETS, Path.cwd() / SECRETS):
+    for place in files:
         try:
             auth = tomllib.loads(place.read_text(encoding="utf-8")).get("auth", {})
         except (OSError, ValueError):

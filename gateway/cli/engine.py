@@ -73,4 +73,4 @@ def engine(ctx: typer.Context) -> None:
         sys.stdout.write(HELP)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "engine", *ctx.args])  # noqa: S606
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "engine", *ctx.args])  # noqa: S606

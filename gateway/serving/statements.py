@@ -24,7 +24,7 @@ from gateway.settings import Settings
 from gateway.storage.postgres.leadership import Leadership
 from gateway.storage.reports.schedules import StatementDeliveries
 
-CHILD = (sys.executable, "-m", "gateway.serving.statement_child")
+CHILD = (sys.executable, "-P", "-m", "gateway.serving.statement_child")
 RETRIED = "They are made again."
 OF_DATABASE = {"home", "database_url", "reports_database_url"}
 

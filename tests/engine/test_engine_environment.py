@@ -4,9 +4,11 @@ a result.
 
 import io
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -341,3 +343,27 @@ def test_only_two_hosts_are_named_in_the_package() -> None:
         for host in re.findall(r"https://([\w.-]+)", path.read_text(encoding="utf-8"))
     }
     assert hosts == {"download.pytorch.org", "huggingface.co"}
+
+
+def test_a_pyenv_that_may_not_be_read_is_passed_over(tmp_path: Path) -> None:
+    """`su` without a login shell keeps PYENV_ROOT of the user before, and setup ended in a
+    traceback.
+    """
+    closed = tmp_path / "closed"
+    a_python(closed / "pyenv" / "versions" / "3.13.0" / "bin", "python3.13", "echo 3.13")
+    variables = {"PATH": str(closed), "PYENV_ROOT": str(closed / "pyenv")}
+    closed.chmod(0)
+    before = os.geteuid()
+    with tempfile.TemporaryDirectory() as own:
+        Path(own).chmod(0o755)
+        running = a_python(Path(own), "running", "echo 3.13")
+        wrong = a_python(Path(own), "wrong", "echo 3.15")
+        if before == 0:
+            os.seteuid(65534)  # root may read everything
+        try:
+            with pytest.raises(UsageError, match="TOLLGATE_ENGINE_PYTHON"):
+                environment.find_python(variables, running=wrong)
+            assert environment.find_python(variables, running=running).version == "3.13"
+        finally:
+            os.seteuid(before)
+            closed.chmod(0o755)

@@ -167,7 +167,7 @@ def _measured(
 
     The key goes through standard input: every user of the machine can read a command line.
     """
-    argv = [sys.executable, "-m", "engine", "calibrate", deployment.name]
+    argv = [sys.executable, "-P", "-m", "engine", "calibrate", deployment.name]
     argv += ["--url", deployment.base_url, "--model", deployment.model]
     for option, number in numbers.items():
         if number is not None:

@@ -220,20 +220,22 @@ def _bring_up(
     if chosen.engine_url is not None:
         _warn_of_own_policy(stores, chosen.engine_url)
     if brought is None:  # beside gateway and dashboard, because it takes the longest by far
-        setup = [sys.executable, "-m", "engine", "setup", "--progress", "json"]
+        setup = [sys.executable, "-P", "-m", "engine", "setup", "--progress", "json"]
         children.begin("engine-setup", setup, _engine_variables(options))
     variables = _variables(options, url)
     with ProgressStep("Gateway and dashboard", usual_s=10):
         children.start(
             "gateway",
-            [sys.executable, "-m", "gateway.main", "serve", "--allow-demo-keys"],
+            [sys.executable, "-P", "-m", "gateway.main", "serve", "--allow-demo-keys"],
             variables,
         )
-        children.start("dashboard", [sys.executable, "-m", "gateway.main", "dashboard"], variables)
+        children.start(
+            "dashboard", [sys.executable, "-P", "-m", "gateway.main", "dashboard"], variables
+        )
         wait_for(f"{gateway_url(options)}/healthz", children)
         wait_for(f"{dashboard_url(options)}/_stcore/health", children)
     if chosen.with_demo_data:  # beside the engine's start, which takes longer
-        demo_data = [sys.executable, "-m", "gateway.main", "demo-data", "--small"]
+        demo_data = [sys.executable, "-P", "-m", "gateway.main", "demo-data", "--small"]
         children.start("demo-data", demo_data, variables, may_end=True)
     print(
         f"  open now: gateway {gateway_url(options)}   dashboard {dashboard_url(options)}",
@@ -305,7 +307,7 @@ def _start_engine(options: Options, children: Children, chosen: UpOptions) -> tu
     # The engine's own probe: an engine that answers /health may be unable to write a token.
     wait = ["wait", "--url", url, "--model", name, "--api-key-file", key_file]
     wait += ["--timeout", str(ENGINE_WITHIN_S), "--progress", "json"]
-    program, variables = [sys.executable, "-m", "engine"], _engine_variables(options)
+    program, variables = [sys.executable, "-P", "-m", "engine"], _engine_variables(options)
     with ProgressStep("Engine: starting vLLM", usual_s=60) as step:
         children.start("engine", [*program, *serve], variables)
         children.begin("engine-wait", [*program, *wait], variables)

@@ -112,6 +112,8 @@ class BulkLedger:
                     yield copier.copy(one, make)
             return
         # A new interpreter for each: a fork would share the threads and sockets of this process.
+        # Each looks for its modules before it has this one's path, and not in the current folder.
+        os.environ["PYTHONSAFEPATH"] = "1"
         pool = ProcessPoolExecutor(
             processes,
             mp_context=multiprocessing.get_context("spawn"),
