@@ -137,7 +137,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
                 owner.database.close()
                 stores = opened.enter_context(toolbox.open_stores())
                 key = _demo_key(toolbox, stores)
-            database_log = toolbox.machine.database_folder() / "server.log"
+            database_log = options.home / "pg" / "server.log"
             children = Children(options.home / "logs", others=(database_log,))
             try:
                 _bring_up(

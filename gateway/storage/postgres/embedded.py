@@ -31,6 +31,7 @@ from psycopg import sql
 
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage import private_files
+from gateway.storage.postgres import system_user
 from gateway.storage.postgres.server_account import (
     ServerAccount,
     bundled_binaries,
@@ -129,7 +130,7 @@ class EmbeddedPostgres:
         if self.data.exists() or self.data.is_symlink():
             return self.data.resolve()
         existing = next(folder for folder in (self.folder, *self.folder.parents) if folder.exists())
-        if not ServerAccount.current().is_other or others_may_enter(existing):
+        if os.geteuid() != 0 or others_may_enter(existing):
             return self.data
         return self._system_dir
 
@@ -243,6 +244,7 @@ class EmbeddedPostgres:
         """
         if not self.data.exists():
             self._create_data(account, binaries)
+        self._take_data_over(account)
         self._check_version(binaries)
         self._clear_stale_pidfile()
         socket_dir = self._socket_dir()
@@ -326,10 +328,20 @@ class EmbeddedPostgres:
             raise DatabaseUnavailable(
                 f"The embedded Postgres could not be created: {done.stderr.strip()[-500:]}"
             )
-        names = {pwd.getpwuid(uid).pw_name for uid in (account.uid, os.geteuid())}
-        ident = "".join(f"owner {name} {SUPERUSER}\n" for name in sorted(names))
         (place / "pg_hba.conf").write_text(HBA)
-        (place / "pg_ident.conf").write_text(ident)
+        (place / "pg_ident.conf").write_text(_superusers(account))
+
+    def _take_data_over(self, account: ServerAccount) -> None:
+        """Give data that an earlier release made as root for `nobody` or `postgres` to the
+        account of its own, and forget the socket's folder of the former one.
+        """
+        data = self.data.resolve()
+        if not account.is_other or data.stat().st_uid == account.uid:
+            return
+        self._say(f"Giving {data} to the system user {account.name}")
+        shutil.rmtree(self._socket_dir(), ignore_errors=True)
+        rules = {"pg_hba.conf": HBA, "pg_ident.conf": _superusers(account)}
+        system_user.take_over(data, pwd.getpwuid(account.uid), rewritten=rules)
 
     def _check_version(self, binaries: Path) -> None:
         """Raise `BadUsage` if another major version of PostgreSQL made the database."""
@@ -474,6 +486,12 @@ class EmbeddedPostgres:
             f"kill -QUIT {pid}; the next command starts it again. Its log: "
             f"{self.folder / 'server.log'}"
         )
+
+
+def _superusers(account: ServerAccount) -> str:
+    """Return the file that lets the server's own user, and us, act as its superuser."""
+    names = {pwd.getpwuid(uid).pw_name for uid in (account.uid, os.geteuid())}
+    return "".join(f"owner {name} {SUPERUSER}\n" for name in sorted(names))
 
 
 class _PidFile:

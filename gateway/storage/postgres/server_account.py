@@ -23,13 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.storage.postgres import system_user
 
 RUN_LIMIT_S = 60  # seconds for `--version` on a busy machine
 
 
 class ServerAccount:
-    """The OS user that runs the server: our own, or another one if we are root, because Postgres
-    refuses root.
+    """The OS user that runs the server: our own, or a system user if we are root, because Postgres
+    refuses root. Each process of that user is superuser of the database.
     """
 
     def __init__(self, uid: int, gid: int) -> None:
@@ -40,19 +41,13 @@ class ServerAccount:
 
     @classmethod
     def current(cls) -> ServerAccount:
-        """Return our own account, or an unprivileged one if we are root. Raises `BadUsage` if there
+        """Return our own account, or the system user's if we are root. Raises `BadUsage` if there
         is none.
         """
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid())
-        for name in ("postgres", "nobody"):
-            with suppress(KeyError):
-                entry = pwd.getpwnam(name)
-                return cls(entry.pw_uid, entry.pw_gid)
-        raise BadUsage(
-            "Postgres does not run as root, and there is no user postgres or nobody. Run as a "
-            "normal user."
-        )
+        user = system_user.found_or_made()
+        return cls(user.pw_uid, user.pw_gid)
 
     @property
     def name(self) -> str:

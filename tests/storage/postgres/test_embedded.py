@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -20,6 +21,7 @@ import pytest
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.postgres import embedded
 from gateway.storage.postgres.embedded import EmbeddedPostgres
+from gateway.storage.postgres.server_account import ServerAccount
 
 AS_ROOT = os.geteuid() == 0
 
@@ -200,14 +202,22 @@ def test_a_server_that_answers_nothing_is_named_with_its_remedies(
         assert str(home / "pg/server.log") in caught.value.message
 
 
+def as_server() -> dict[str, Any]:
+    """Return the options by which a test runs a program as the server's own user."""
+    account = ServerAccount.current()
+    return (
+        {"user": account.uid, "group": account.gid, "extra_groups": []} if account.is_other else {}
+    )
+
+
 def test_a_pid_file_that_names_a_living_stranger_does_not_block_the_start(home: Path) -> None:
     """After a reboot any process may have the old number, and Postgres alone would refuse to
     start.
     """
     with EmbeddedPostgres(home):
         pass
-    options = {"user": "postgres", "group": "postgres"} if AS_ROOT else {}
-    with subprocess.Popen(["sleep", "60"], **options) as stranger:  # type: ignore[call-overload]
+    options = as_server()
+    with subprocess.Popen(["sleep", "60"], **options) as stranger:
         lines = [
             str(stranger.pid),
             str(home / "pg/data"),
@@ -229,8 +239,8 @@ def test_a_server_started_by_hand_is_left_alone(home: Path) -> None:
     """Two servers on one data directory would destroy the data."""
     with EmbeddedPostgres(home):
         command = Path(f"/proc/{_pid(home)}/cmdline").read_text().split("\0")[:-1]
-    options = {"user": "postgres", "group": "postgres", "extra_groups": []} if AS_ROOT else {}
-    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **options) as by_hand:  # type: ignore[call-overload]
+    options = as_server()
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **options) as by_hand:
         _until(lambda: (home / "pg/data/postmaster.pid").exists() and "ready" in _text(home))
         with pytest.raises(
             DatabaseUnavailable, match=rf"Process {by_hand.pid} serves .* not started by tollgate"
