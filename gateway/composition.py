@@ -28,6 +28,7 @@ from gateway.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.stores import ProbeNotes, Stores
 from gateway.settings import Settings
+from gateway.storage import owned_files
 from gateway.storage.administration import Administration
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.allocation.reallocations import ReallocationStore
@@ -52,6 +53,7 @@ from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres import logins
 from gateway.storage.postgres.database import SERVING_LIMIT_S, Database, parse_url
 from gateway.storage.postgres.embedded import ROLE, EmbeddedPostgres
+from gateway.storage.postgres.home_checks import home_checks
 from gateway.storage.postgres.logins import renewed
 from gateway.storage.reconciliation.bills import ProviderBillStore
 from gateway.storage.reports.schedules import ScheduleStore
@@ -126,8 +128,9 @@ def _with_address(settings: Settings, asked: ServeOptions) -> Settings:
 @contextmanager
 def database_url(settings: Settings) -> Iterator[str]:
     """Yield the database's address with the owner's login; an embedded database runs while this is
-    open.
+    open. Raises `BadUsage` if the home is another user's.
     """
+    owned_files.require_folder(settings.home_path)
     if settings.database_url is not None:
         yield settings.database_url
         return
@@ -340,6 +343,7 @@ def _machine(settings: Settings, clock: Clock) -> Machine:
         create_pepper=lambda: pepper.create(settings.pepper_path),
         journals=journals,
         database_folder=lambda: EmbeddedPostgres(settings.home_path).place(),
+        home_checks=lambda: home_checks(settings.home_path, settings.pepper_path),
         secret_of=resolve,
         secret_problem=lambda deployment: credential_checks().secret_problem(deployment),
         identity_problem=lambda deployment: credential_checks().identity_problem(deployment),

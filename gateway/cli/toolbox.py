@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+from gateway.domain.checks import Check
 from gateway.domain.ledger.journals import LocalJournal
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.api_keys import Pepper
@@ -72,6 +73,7 @@ class Machine:
         [Callable[[UUID, OSError], None]], Sequence[LocalJournal]
     ]  # called with what cannot be read
     database_folder: Callable[[], Path]  # of the embedded Postgres
+    home_checks: Callable[[], Sequence[Check]]  # owner and mode of home and secrets
     secret_of: SecretOf  # raises `UpstreamAuth`
     secret_problem: CredentialProblem  # reads the secrets alone
     identity_problem: CredentialProblem  # fetches one token or key of the platform's identity

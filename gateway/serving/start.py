@@ -13,6 +13,7 @@ from gateway.services.limits.own_reads import PATIENCE_S
 from gateway.services.ports import Clock
 from gateway.serving import process
 from gateway.settings import Settings
+from gateway.storage import owned_files
 from gateway.storage.policy import pepper
 from gateway.telemetry import logs
 
@@ -22,6 +23,7 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
     the stores, serve.
     """
     tune_allocator()
+    owned_files.require_folder(settings.home_path)
     peppers = pepper.load(settings.pepper_path)
     listener = bind(settings.host, settings.port)
     metrics_listener = bind(settings.metrics_host, settings.metrics_port, METRICS)

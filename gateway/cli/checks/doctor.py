@@ -51,7 +51,7 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     certificate, and the platform for one token of an ambient identity; no prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
-    checks: list[Check] = list(journal_checks(toolbox))
+    checks: list[Check] = [*toolbox.machine.home_checks(), *journal_checks(toolbox)]
     try:
         with toolbox.open_stores() as stores:
             checks += _database_checks(toolbox, stores)

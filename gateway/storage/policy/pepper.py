@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import secrets
-import stat
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,7 +16,7 @@ from sqlalchemy import Connection, text
 
 from gateway.domain.policy.api_keys import Pepper
 from gateway.errors import BadUsage
-from gateway.storage import private_files
+from gateway.storage import owned_files, private_files
 from gateway.storage.postgres.database import Database
 
 NEW_BYTES, LEAST_BYTES = 32, 16
@@ -29,10 +28,9 @@ def load(path: Path) -> tuple[Pepper, ...]:
     being replaced.
 
     A line is hex or base64 of at least 16 bytes. Raises `BadUsage` if the file is missing,
-    unreadable or open to other users.
+    unreadable, another user's or open to other users.
     """
     try:
-        mode = path.stat().st_mode
         lines = path.read_text(encoding="ascii", errors="replace").split()
     except FileNotFoundError:
         raise BadUsage(
@@ -44,8 +42,7 @@ def load(path: Path) -> tuple[Pepper, ...]:
         raise BadUsage(
             f"The pepper {path} cannot be read: {error.strerror}. Check its owner and mode."
         ) from error
-    if stat.S_IMODE(mode) & 0o077:
-        raise BadUsage(f"The pepper {path} is open to other users. Run: chmod 600 {path}")
+    owned_files.require_secret(path, name="The pepper")
     if not lines:
         raise BadUsage(
             f"The pepper {path} is empty. Restore it from a backup if keys were made with it; if "

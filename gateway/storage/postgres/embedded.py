@@ -30,7 +30,7 @@ import psycopg
 from psycopg import sql
 
 from gateway.errors import BadUsage, DatabaseUnavailable
-from gateway.storage import private_files
+from gateway.storage import owned_files, private_files
 from gateway.storage.postgres import system_user
 from gateway.storage.postgres.server_account import (
     ServerAccount,
@@ -108,10 +108,12 @@ class EmbeddedPostgres:
     def start(self) -> str:
         """Start the server or join the running one; return the URL of the product's own role.
 
-        Raises `BadUsage` without the wheel or with data of another major version, and
+        Raises `BadUsage` without the wheel, with data of another major version or in a folder of
+        another user, and
         `DatabaseUnavailable` if the server does not start. Both messages contain the remedy.
         """
         binaries = bundled_binaries()
+        owned_files.require_folder(self.folder)
         account = ServerAccount.current()
         try:
             make_folder(self.folder, is_shared=account.is_other)
@@ -416,6 +418,7 @@ class EmbeddedPostgres:
         """Return the password of the product's role from its file, which the first call creates."""
         path = self.folder / "password"
         private_files.create(path, secrets.token_hex(24))
+        owned_files.require_secret(path, name="The database's password")
         return path.read_text().strip()
 
     def _url(self, socket_dir: Path) -> str:

@@ -23,6 +23,7 @@ from psycopg import sql
 
 from gateway.domain.logins import CreatedLogins, LoginPurpose
 from gateway.errors import BadUsage
+from gateway.storage import owned_files
 from gateway.storage.postgres.database import Database, parse_url
 
 FILE = "logins"
@@ -236,6 +237,7 @@ def _database_key(given: Mapping[str, Any]) -> str:
 def _read_stored(home: Path) -> dict[str, _StoredLogins]:
     """Return the stored logins of this home, by database."""
     path = home / FILE
+    owned_files.require_secret(path, name="The file of logins")
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, _StoredLogins])
     except FileNotFoundError:

@@ -1,0 +1,182 @@
+"""A home, or a secret in it, that another user prepared was taken as it was, and `doctor` called it
+ok; a secret that Kubernetes mounts was refused, with a remedy that cannot be followed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import BadUsage
+from gateway.storage import owned_files
+from gateway.storage.policy import pepper
+from gateway.storage.postgres import logins
+from gateway.storage.postgres.embedded import EmbeddedPostgres
+
+STRANGER, GROUP = 65_531, 65_532
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
+# As a process of another user and group: load a pepper, and say how it went.
+LOAD = """
+import os, sys
+from pathlib import Path
+from gateway.errors import BadUsage
+from gateway.storage.policy import pepper
+import encodings.ascii  # before the folder of the interpreter is closed to us
+os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[3]))
+try:
+    print(len(pepper.load(Path(sys.argv[1]))))
+except BadUsage as wrong:
+    print(wrong.message)
+"""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Yield a folder that every user may pass through."""
+    made = Path(tempfile.mkdtemp(prefix="tollgate-home-", dir="/tmp"))
+    made.chmod(0o711)
+    yield made
+    shutil.rmtree(made)
+
+
+def tollgate(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command with this home, over a database that nobody asks."""
+    return subprocess.run(
+        [sys.executable, "-m", "gateway.main", *arguments],
+        env={
+            "PATH": os.environ["PATH"],
+            "HOME": str(home.parent),
+            "TOLLGATE_HOME": str(home),
+            "TOLLGATE_DATABASE_URL": "postgresql://tollgate@127.0.0.1:1/none",
+        },
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def planted(folder: Path, name: str = "pepper") -> Path:
+    """Return a file of a secret that a stranger wrote and closed to all others."""
+    path = folder / name
+    path.write_text("a" * 64 + "\n")
+    path.chmod(0o600)
+    os.chown(path, STRANGER, STRANGER)
+    return path
+
+
+@needs_root
+@pytest.mark.parametrize("command", [("db", "upgrade"), ("serve",), ("key", "create", "payments")])
+def test_a_home_of_another_user_is_refused(place: Path, command: tuple[str, ...]) -> None:
+    """Who owns the home reads its secrets and replaces its files."""
+    home = place / "home"
+    home.mkdir(mode=0o777)
+    os.chown(home, STRANGER, STRANGER)
+    done = tollgate(home, *command)
+    assert done.returncode == 2
+    assert f"{home} belongs to user {STRANGER}" in done.stderr
+    assert "chown -R root" in done.stderr
+    assert list(home.iterdir()) == []
+
+
+@needs_root
+def test_doctor_names_a_strangers_home_and_secret(place: Path) -> None:
+    """It called both ok."""
+    home = place / "home"
+    home.mkdir(mode=0o700)
+    planted(home)
+    found = json.loads(tollgate(home, "doctor", "--format", "json").stdout)
+    lines = [(one["status"], one["finding"]) for one in found if one["check"] == "home"]
+    assert [status for status, _ in lines] == ["fail"]
+    assert f"The pepper {home / 'pepper'} belongs to user {STRANGER}, who knows it" in lines[0][1]
+
+
+@needs_root
+def test_a_planted_secret_is_refused_wherever_one_is_read(place: Path) -> None:
+    """With a known pepper a stranger makes API keys; with a known password he reads the ledger."""
+    with pytest.raises(BadUsage, match=f"belongs to user {STRANGER}, who knows it"):
+        pepper.load(planted(place))
+    planted(place, "logins")
+    with pytest.raises(BadUsage, match=f"belongs to user {STRANGER}, who knows it"):
+        logins.address_as("postgresql://a@127.0.0.1:1/b", logins.LoginPurpose.REPORTS, place)
+    (place / "pg").mkdir()
+    planted(place / "pg", "password")
+    with pytest.raises(BadUsage, match=f"belongs to user {STRANGER}, who knows it"):
+        EmbeddedPostgres(place)._password()
+
+
+@needs_root
+def test_the_database_is_not_made_behind_a_strangers_link(place: Path) -> None:
+    """`HOME/pg` as a link of somebody else led the database to his folder."""
+    target = place / "target"
+    target.mkdir(mode=0o777)
+    home = place / "home"
+    home.mkdir(mode=0o700)
+    (home / "pg").symlink_to(target)
+    assert owned_files.folder_problem(home / "pg") is None  # an operator's larger disk
+    os.chown(home / "pg", STRANGER, STRANGER, follow_symlinks=False)
+    with pytest.raises(BadUsage, match=f"{home / 'pg'} belongs to user {STRANGER}"):
+        EmbeddedPostgres(home).start()
+    os.chown(home / "pg", 0, 0, follow_symlinks=False)
+    os.chown(target, STRANGER, STRANGER)
+    with pytest.raises(BadUsage, match=f"{home / 'pg'} belongs to user {STRANGER}"):
+        EmbeddedPostgres(home).start()
+    assert list(target.iterdir()) == []
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "said"),
+    [
+        (0, GROUP, 0o440, "1"),  # a Secret of Kubernetes, with fsGroup
+        (0, GROUP, 0o640, "1"),
+        (STRANGER, GROUP, 0o400, "1"),  # the process's own
+        (STRANGER, GROUP, 0o600, "1"),
+        (0, GROUP, 0o444, "is open to other users"),
+        (0, GROUP, 0o460, "is open to other users"),
+        (STRANGER, GROUP, 0o440, "is open to other users"),
+        (STRANGER + 2, GROUP, 0o440, "who knows it"),
+        (0, 0, 0o400, "Permission denied"),
+        (0, GROUP + 1, 0o440, "Permission denied"),
+    ],
+)
+def test_a_secret_counts_by_owner_group_and_mode(
+    place: Path, owner: int, group: int, mode: int, said: str
+) -> None:
+    """The platform chooses owner and mode of what it mounts; nobody else may read it."""
+    path = planted(place)
+    os.chown(path, owner, group)
+    path.chmod(mode)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, str(path), str(GROUP), str(STRANGER)],
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert said in done.stdout
+    assert done.stdout.strip() == said or said != "1"
+
+
+def test_an_own_folder_that_all_may_write_is_named(tmp_path: Path) -> None:
+    """Its owner closes it. A volume of root's may be as it is: a finding, and no refusal."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    folder.chmod(0o777)
+    problem = owned_files.folder_problem(folder)
+    if os.geteuid() == 0:
+        assert (problem, owned_files.is_open_volume(folder)) == (None, True)
+    else:
+        assert problem is not None
+        assert "chmod o-w" in problem
+    assert owned_files.folder_problem(tmp_path / "missing") is None
