@@ -12,6 +12,8 @@ from pathlib import Path
 
 from streamlit.web import cli
 
+from dashboard.connections import limit_connections
+
 VIEWS = ("budgets_and_forecast", "events", "latency", "receipt", "spend.overview")
 
 
@@ -28,6 +30,7 @@ def import_views() -> None:
 
 
 if __name__ == "__main__":
+    limit_connections()
     import_views()
     # What the imports made stays: with Python's own thresholds, looking for garbage among it took a
     # tenth of the time of a page with many rows.

@@ -13,6 +13,7 @@ from streamlit.navigation.page import Page
 
 from dashboard import access, address, empty_states, sign_in
 from dashboard.filters import choose_dataset
+from dashboard.person_limits import TURNS, TooManyPages
 from dashboard.shell.choices import keep_choices, restore_choices
 from dashboard.shell.leading import follow
 from dashboard.shell.search import show_search
@@ -91,7 +92,11 @@ def _show(page: Page) -> None:
             "**Demo ledger.** Its events were generated, they are not real spend.",
             icon=":material/science:",
         )
-    page.run()
+    try:
+        with TURNS.turn(access.viewer().person):
+            page.run()
+    except TooManyPages:
+        st.warning("Too many of your pages load at once. Close some tabs, then reload this one.")
     address.remember_query(page.url_path)
     keep_choices()
 

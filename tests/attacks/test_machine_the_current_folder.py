@@ -5,20 +5,17 @@ there ran code as the operator, with finance's login, and signed people in.
 from __future__ import annotations
 
 import ast
-import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
-from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 
 from gateway.serving.statements import CHILD
 from tests.attacks.test_security_f10_a_page_reads_the_dashboard import status
+from tests.dashboard.raw_visitor import signed_in_cookie
 from tests.gateway_process import free_port
 from tests.waiting import eventually
 
@@ -162,9 +159,7 @@ def write_secrets(folder: Path, cookie_secret: str) -> None:
 
 def is_known(port: int, cookie_secret: str) -> bool:
     """Return True if a cookie that this secret signed is a sign-in: a missing file is then 404."""
-    claims = json.dumps({"is_logged_in": True, "iat": time.time(), "origin": "x", "sub": "ada"})
-    cookie = create_signed_value(cookie_secret, USER_COOKIE_NAME, claims).decode()
-    found = status(port, "/media/none", "localhost", cookie=f"{USER_COOKIE_NAME}={cookie}")
+    found = status(port, "/media/none", "localhost", cookie=signed_in_cookie(cookie_secret))
     assert found in (403, 404)
     return found == 404
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.allowed_hosts import answers_to
+from tests.dashboard.raw_visitor import signed_in_cookie
 from tests.gateway_process import FakeUpstreamProcess, StartGateway, free_port
 from tests.integration.money.test_gateway_budgets import policy
 from tests.waiting import eventually
@@ -106,7 +107,10 @@ def test_a_loopback_dashboard_answers_to_loopback_names_alone(
             400,
             403,
         )
-        origins = {"origin": f"http://localhost:{port}"}
+        origins = {
+            "origin": f"http://localhost:{port}",
+            "cookie": signed_in_cookie("a test's secret"),
+        }
         assert status(port, "/_stcore/stream", f"localhost:{port}", **UPGRADE, **origins) == 101
 
 

@@ -4,6 +4,7 @@ no page offers.
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +15,8 @@ from joserfc import jwt
 from joserfc.jwk import OctKey
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from streamlit.web.server.starlette.starlette_app_utils import create_signed_value
+from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_NAME
 from websockets.sync.client import ClientConnection, connect
 
 from tests import plain_http
@@ -21,6 +24,13 @@ from tests.deploy.openid_provider import COOKIE_SECRET
 
 ANSWER_S = 60
 FORGERY_COOKIE = "_streamlit_xsrf"  # every visitor has one, signed in or not
+
+
+def signed_in_cookie(cookie_secret: str) -> str:
+    """Return the cookie of a sign-in, as Streamlit signs it with this secret."""
+    claims = json.dumps({"is_logged_in": True, "iat": time.time(), "iss": "x", "sub": "ada"})
+    signed = create_signed_value(cookie_secret, USER_COOKIE_NAME, claims).decode()
+    return f"{USER_COOKIE_NAME}={signed}"
 
 
 class RawVisitor:

@@ -1,0 +1,223 @@
+"""Before any sign-in, 252 WebSockets closed the dashboard for everybody and each run of its first
+page cost 45 ms; after it, one person's tabs made everybody else's pages wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import uvicorn
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from websockets.exceptions import InvalidStatus
+
+from dashboard.connections import LimitedConnection
+from dashboard.person_limits import MOST_TABS, PAGES_AT_ONCE, PageTurns, Tabs, TooManyPages
+from tests.attacks.raw_callers import is_ended
+from tests.attacks.test_lead_after_the_sign_out import address, cli, cli_at, provider, write
+from tests.attacks.test_security_f10_a_page_reads_the_dashboard import AUTH, status
+from tests.dashboard.raw_visitor import RawVisitor
+from tests.gateway_process import free_port
+from tests.waiting import eventually
+
+__all__ = ["address", "cli", "cli_at", "provider", "write"]  # fixtures of other tests
+FLOOD = 200
+GET = b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"
+
+
+def test_a_stranger_gets_a_fixed_page_and_no_tab(address: str) -> None:
+    """Each tab was a session: memory, four descriptors, and a run of the app's script."""
+    anyone, ada = RawVisitor(address), RawVisitor(address)
+    for path in ("", "close", "spend?team=payments", "no-such-page"):
+        page = anyone.http.get(path)
+        assert page.status_code == 200
+        assert "Sign in" in page.text
+        assert "<script" not in page.text
+        assert page.headers["cache-control"] == "no-store"
+    for _ in range(3):
+        with pytest.raises(InvalidStatus, match="403"), anyone.tab():
+            pass
+    begun = anyone.http.get("auth/begin")
+    assert begun.status_code == 307
+    assert begun.headers["location"].startswith("/auth/login?provider=")
+    ada.sign_in()
+    assert "<script" in ada.http.get("close").text
+    with ada.tab() as tab:
+        assert tab.open("")
+    ada.sign_out()
+    assert "<script" not in ada.http.get("close").text
+    with pytest.raises(InvalidStatus, match="403"), ada.tab():
+        pass
+
+
+def test_a_person_has_so_many_tabs_and_others_have_theirs(address: str) -> None:
+    """A person's tabs end with the person's bound; a closed one makes room."""
+    ada = RawVisitor(address)
+    ada.sign_in()
+    with ExitStack() as stack:
+        tabs = [stack.enter_context(ada.tab()) for _ in range(MOST_TABS)]
+        with pytest.raises(InvalidStatus, match="403"), ada.tab():
+            pass
+        tabs[0].send(BackMsg(clear_cache=True))  # it is still open
+    eventually(lambda: can_open(ada), "a tab after the others closed")
+
+
+def can_open(visitor: RawVisitor) -> bool:
+    """Return True if a person can open a tab."""
+    with contextlib.suppress(InvalidStatus), visitor.tab():
+        return True
+    return False
+
+
+def test_tabs_are_counted_by_person() -> None:
+    """One person's tabs are not another's."""
+    tabs = Tabs()
+    assert [tabs.enter("ada") for _ in range(MOST_TABS + 1)] == [True] * MOST_TABS + [False]
+    assert tabs.enter("bob")
+    tabs.leave("ada")
+    assert tabs.enter("ada")
+
+
+def test_a_persons_pages_take_turns() -> None:
+    """Twelve wide pages of one lead at once made a page of finance take 5 to 12 s."""
+    turns = PageTurns()
+    with ExitStack() as stack:
+        for _ in range(PAGES_AT_ONCE):
+            stack.enter_context(turns.turn("ada"))
+        with pytest.raises(TooManyPages), turns.turn("ada", patience_s=0):
+            pass
+        with turns.turn("bob", patience_s=0), turns.turn(None, patience_s=0):
+            pass
+        waits, drawn = threading.Event(), threading.Event()
+
+        def draw() -> None:
+            waits.set()
+            with turns.turn("ada"):
+                drawn.set()
+
+        waiting = threading.Thread(target=draw)
+        waiting.start()
+        assert waits.wait(60)
+        assert not drawn.is_set()
+    waiting.join(60)
+    assert drawn.is_set()
+    with pytest.raises(ValueError, match="page"), turns.turn("ada"):
+        raise ValueError("page")  # a page that fails gives its turn back
+    assert turns._drawn == {}
+
+
+class Impatient(LimitedConnection):
+    """The dashboard's connection with short deadlines, and few places."""
+
+    unasked: ClassVar[dict[LimitedConnection, None]] = {}
+    by_address: ClassVar[Counter[str]] = Counter()
+    most, request_s, write_s = 8, 0.3, 0.3
+
+
+@contextmanager
+def impatient() -> Iterator[int]:
+    """Yield the port of a server of impatient connections; its answer has 16 MB."""
+
+    async def app(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * 16_000_000})
+
+    config = uvicorn.Config(
+        app, http=Impatient, port=free_port(), lifespan="off", log_level="critical"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        eventually(lambda: server.started, "the server")
+        yield config.port
+    finally:
+        server.should_exit = True
+        thread.join(60)
+
+
+def connected(port: int) -> socket.socket:
+    """Return a new connection."""
+    return socket.create_connection(("127.0.0.1", port), timeout=30)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"GET / HT",
+        GET[:-2],
+        b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nabc",
+    ],
+)
+def test_a_request_that_does_not_come_ends_the_connection(sent: bytes) -> None:
+    """The library's server waited for it as long as the visitor liked."""
+    with impatient() as port, closing(connected(port)) as connection:
+        connection.sendall(sent)
+        while not is_ended(connection):
+            pass
+
+
+def test_an_answer_that_is_not_read_ends_the_connection() -> None:
+    """A large file for each of a thousand visitors who read none of it."""
+    with impatient() as port, closing(connected(port)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(GET)
+        eventually(lambda: not Impatient.by_address, "the end of the unread answer")
+
+
+def test_at_the_cap_those_that_asked_nothing_make_room() -> None:
+    """A flood of idle connections displaces itself, and a visitor is served."""
+    with impatient() as port, ExitStack() as stack:
+        for _ in range(40):
+            stack.enter_context(closing(connected(port)))
+        with closing(connected(port)) as visitor:
+            visitor.sendall(GET)
+            assert visitor.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_the_dashboard_is_served_beside_half_heads(database_url: str, tmp_path: Path) -> None:
+    """The real one, with 256 descriptors, uses these connections."""
+    port, home = free_port(), tmp_path / "home"
+    (home / ".streamlit").mkdir(parents=True)
+    (home / ".streamlit" / "secrets.toml").write_text(AUTH)
+    command = f"ulimit -n 256; exec {sys.executable} -m gateway.main dashboard"
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(home),
+        "TOLLGATE_HOME": str(home),
+        "TOLLGATE_DATABASE_URL": database_url,
+        "TOLLGATE_DASHBOARD_PORT": str(port),
+    }
+    with (
+        subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            env=environment,
+            cwd=Path(__file__).parents[2],
+            stderr=subprocess.DEVNULL,
+        ) as process,
+        ExitStack() as stack,
+    ):
+        try:
+            eventually(
+                lambda: status(port, "/_stcore/health", "localhost") == 200,
+                "the dashboard",
+                within_s=120,
+            )
+            for _ in range(FLOOD):
+                half = stack.enter_context(closing(connected(port)))
+                with contextlib.suppress(ConnectionResetError, BrokenPipeError):
+                    half.sendall(GET[:20])
+            assert status(port, "/", "localhost") == 200
+        finally:
+            process.terminate()
