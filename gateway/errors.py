@@ -11,7 +11,8 @@ person who can act on it.
     │   ├── ResidencyDenied          residency_denied
     │   ├── ModelNotFound            model_not_found
     │   ├── InvalidRequest           invalid_request
-    │   │   └── Untranslatable       invalid_request: a dialect has no place for a field
+    │   │   ├── Untranslatable       invalid_request: a dialect has no place for a field
+    │   │   └── Unbounded            invalid_request: a hard budget needs a bound
     │   ├── IdempotencyMismatch      idempotency_mismatch
     │   ├── IdempotencyConflict      idempotency_conflict
     │   ├── ContextLengthExceeded    context_length_exceeded
@@ -122,6 +123,10 @@ class InvalidRequest(RequestError):
 
 class Untranslatable(InvalidRequest):
     """A field has no place in the dialect of one deployment; another deployment may take it."""
+
+
+class Unbounded(InvalidRequest):
+    """A hard budget cannot bound the cost at one deployment; another deployment may bound it."""
 
 
 class IdempotencyMismatch(RequestError):

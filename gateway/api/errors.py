@@ -21,6 +21,7 @@ STATUSES: dict[type[errors.RequestError], int] = {
     errors.NotSupported: 404,
     errors.InvalidRequest: 400,
     errors.Untranslatable: 400,
+    errors.Unbounded: 400,
     errors.IdempotencyMismatch: 400,
     errors.IdempotencyConflict: 409,
     errors.ContextLengthExceeded: 400,

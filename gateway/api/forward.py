@@ -342,8 +342,8 @@ class _Call:
         ]
         if attempt.event is not None and attempt.event.cost_nusd is not None:
             headers.append((b"x-tollgate-cost-usd", plain_usd(attempt.event.cost_nusd).encode()))
-        if attempt.translation is not None and attempt.translation.dropped_fields:
-            named = ", ".join(attempt.translation.dropped_fields)
+        if dropped := attempt.dropped_fields:
+            named = ", ".join(dropped)
             headers.append((b"x-tollgate-dropped-fields", named.encode("latin-1", "replace")))
         if attempt.begun.degraded is not None:
             headers.append(

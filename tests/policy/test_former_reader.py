@@ -39,6 +39,7 @@ def _as_before(document: dict[str, Any]) -> dict[str, Any]:
     """Return an effective document without the fields and the operation that came later."""
     for deployment in document["deployments"]:
         del deployment["native"], deployment["untranslatable"]
+        del deployment["hosted_rounds"], deployment["hosted_tools"]
         deployment.pop("idle_cost", None)  # of own deployments
         deployment["operations"] = [one for one in deployment["operations"] if one != "messages"]
     for later in ("email", "spikes_above_usd"):

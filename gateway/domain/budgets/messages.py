@@ -87,8 +87,29 @@ def unbounded(account: Account, deployment: str) -> str:
     return (
         f"Budget {account.account_id} is hard, and this request's cost at {deployment} has no "
         "upper bound. Set max_tokens (in responses: max_output_tokens), or ask an admin to declare "
-        "max_output_tokens or context_window for the deployment. Pictures and files need "
-        "context_window. Prompts must be strings or token ids."
+        "max_output_tokens or context_window for the deployment. Pictures, files and tools that "
+        "the provider runs need context_window. Prompts must be strings or token ids."
+    )
+
+
+def unbounded_rounds(
+    account: Account, deployment: str, *, tool: str, most_rounds: int | None
+) -> str:
+    """Return the error message for a request that a hard budget refuses because of a tool that the
+    provider runs in rounds without a bound. `most_rounds` is the bound that the provider itself
+    states.
+    """
+    stated = (
+        "`hosted_tools: hold` with `hosted_rounds: N` (holds N + 1 context windows, on the "
+        "admin's word that there are no more rounds)"
+        if most_rounds is None
+        else f"`hosted_rounds: {most_rounds}` (the most rounds that the provider states)"
+    )
+    return (
+        f"Budget {account.account_id} is hard, and nothing bounds how often '{tool}' makes "
+        f"{deployment} read its context window. Nothing was sent. Leave the tool out, use a route "
+        "that bounds it, or ask an admin for one of these at the deployment: `hosted_tools: drop` "
+        f"(does not send the tool), or {stated}."
     )
 
 

@@ -26,6 +26,7 @@ from gateway.domain.policy.idle_cost import IdleCost
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
+from gateway.domain.providers.hosted_tools import SearchModels, search_model
 from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.providers.table import OutputLimit, ProviderFacts
 
@@ -142,6 +143,19 @@ class FieldLoss(StrEnum):
     DROP = "drop"
 
 
+DEFAULT_ROUNDS = 4
+
+
+class HostedToolsRule(StrEnum):
+    """The treatment, under a hard budget, of a tool whose rounds the provider does not let anybody
+    bound.
+    """
+
+    REFUSE = "refuse"
+    DROP = "drop"
+    HOLD = "hold"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """References to the parts of a signing key (`env:NAME`, `file:PATH`), never the secrets.
@@ -184,8 +198,11 @@ class Deployment:
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
     `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
     query of each address. `billing` says which lines of the provider's bills are its own.
-    `provider_facts` is the provider's entry in the table of providers, for
-    its host if that says more; `address` is what its endpoints' addresses begin with.
+    `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
+    budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
+    is set if its model searches by itself. `provider_facts` is the provider's entry in the table of
+    providers, for its host if that says more; `address` is what its endpoints' addresses begin
+    with.
     """
 
     name: str
@@ -217,6 +234,9 @@ class Deployment:
     group: str | None = None
     prior: LatencyPrior | None = None
     timeouts: Timeouts = field(default_factory=Timeouts)
+    hosted_rounds: int = DEFAULT_ROUNDS
+    hosted_tools: HostedToolsRule = HostedToolsRule.REFUSE
+    search_model: SearchModels | None = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
 
@@ -224,7 +244,9 @@ class Deployment:
         """Find its provider's facts and its address: once, as they are read for each request."""
         facts, base = provider_facts_of(self.provider, self.base_url), self.base_url.rstrip("/")
         has_all = not facts.base_path or urlsplit(base).path
+        searches = None if self.is_self_hosted else search_model(facts.name, self.model)
         object.__setattr__(self, "provider_facts", facts)
+        object.__setattr__(self, "search_model", searches)
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
 
     @property

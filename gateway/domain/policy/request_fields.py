@@ -228,6 +228,10 @@ HOSTED_TOOL_PREFIXES = (
     "wolfram",
     "xsearch",
 )
+# The request's own members that bound the rounds of hosted tools, or release them: facts of
+# `domain.providers.hosted_tools`.
+ROUND_LIMITS = ("max_tool_calls", "max_turns", "stop_server_tools_when")
+MOST_TOOL_NAME_CHARS = 64  # of a caller's type of a tool that is kept
 # OpenAI runs `shell` in these, on the provider's side.
 HOSTED_ENVIRONMENTS = ("container_auto", "container_reference")
 
@@ -262,7 +266,12 @@ def is_hosted_tool(name: str) -> bool:
 
     Providers spell the same tool `web_search`, `web-search` and `webSearch`.
     """
-    return name.lower().replace("-", "").replace("_", "").startswith(HOSTED_TOOL_PREFIXES)
+    return folded_tool(name).startswith(HOSTED_TOOL_PREFIXES)
+
+
+def folded_tool(name: str) -> str:
+    """Return a tool's type, or the name of its member, in the one spelling that tables use."""
+    return name.lower().replace("-", "").replace("_", "")
 
 
 def tier_feature(service_tier: str) -> str | None:

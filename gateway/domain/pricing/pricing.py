@@ -314,6 +314,12 @@ def hold_nusd(
     return min(-(-parts // bound.per) + bound.rounding_nusd, MOST_NUSD)  # rounded up
 
 
+def calls_hold_nusd(calls: int, *, usd: Decimal) -> int:
+    """Return an upper bound of the fees of calls in nano-dollars, rounded up; one costs `usd`."""
+    nusd, per = EXACT.scaleb(usd, 9).as_integer_ratio()
+    return -(-calls * nusd // per)
+
+
 def _text_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
     """Return a text-only attempt's token counts by kind, the usual case, in a third of the time of
     the general split.

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
-from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenUsage, UsageSource
+from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
 
 class Counted(Struct, frozen=True, kw_only=True, gc=False):
@@ -24,6 +24,26 @@ class Counted(Struct, frozen=True, kw_only=True, gc=False):
     is_exact: bool
 
 
+class UncountedFee(Struct, frozen=True, kw_only=True, gc=False):
+    """A fee beside the tokens that the upstream may charge and does not report.
+
+    `kind` is the kind of its calls, None if it has no price here. `per_request` is the number of
+    calls that each request is billed by the provider's stated rule, None without one.
+    """
+
+    kind: TokenKind | None
+    per_request: int | None = None
+
+    def counted_in(self, usage: TokenUsage) -> TokenUsage | None:
+        """Return the usage with the calls of this fee; None if nothing states their number."""
+        if self.kind is None:
+            return None
+        name = f"{self.kind}_calls"
+        if getattr(usage, name) is not None:
+            return usage
+        return None if self.per_request is None else replace(usage, **{name: self.per_request})
+
+
 class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     """The evidence about the usage of one attempt, and the figures that it allows.
 
@@ -31,7 +51,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     `was_served` is False only if certainly nothing was generated. `least_output_tokens` is the
     minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
     no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
-    zero. `has_prompt` is False if the request has no prompt.
+    zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     """
 
     final: TokenUsage | None = None
@@ -41,6 +61,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     writes_output: bool = True
     least_output_tokens: int = 0
     has_prompt: bool = True
+    fee: UncountedFee | None = None
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -97,12 +118,13 @@ def settle(
     request has none. A cost above the hold is charged, because the provider will bill it, and
     flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream, and is
     flagged there. Tokens that the price or the service tier does not cover are held and flagged,
-    never charged as another kind.
+    never charged as another kind. A fee whose number of calls nothing states is held, because the
+    tokens alone would be too little.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
         return _NOTHING
-    bill = _Bill(price, service_tier, held_nusd)
+    bill = _Bill(price, service_tier, held_nusd, evidence.fee)
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
     if running is not None and evidence.can_be(running):
@@ -156,11 +178,14 @@ _NOTHING = Settlement(
 
 
 class _Bill(Struct, frozen=True, gc=False):
-    """The price, tier and hold by which one attempt is settled."""
+    """The price, tier and hold by which one attempt is settled, and the fee that its usage does
+    not count.
+    """
 
     price: Price
     service_tier: str | None
     held_nusd: int
+    fee: UncountedFee | None
 
     def charge(
         self,
@@ -173,6 +198,11 @@ class _Bill(Struct, frozen=True, gc=False):
         """Return the settlement of this usage at the price, or of the hold if the price cannot
         cover it.
         """
+        if self.fee is not None:
+            counted = self.fee.counted_in(usage)
+            if counted is None:
+                return self.hold(usage, reported=reported, is_suspect=is_suspect)
+            usage = counted
         try:
             receipt = plausible_lines(usage, self.price.for_tier(self.service_tier))
         except ValueError:  # a kind or a service tier that the price does not cover

@@ -8,28 +8,30 @@ from msgspec import Struct
 
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
-from gateway.domain.pricing.pricing import Price, hold_nusd
+from gateway.domain.policy.request_fields import UNKNOWN_TOOLS
+from gateway.domain.pricing.pricing import MOST_NUSD, Price, calls_hold_nusd, hold_nusd
 from gateway.domain.request.request import RequestFacts
+from gateway.domain.request.rounds import Rounds, rounds_of
 
 # If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
 # and is no bound.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
-MOST_TOOL_CALLS = (
-    64  # of tools that the provider runs and charges by the call; a request seldom makes ten
-)
 # Requests with these features have a prompt that is not all in their body.
 UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 # Another model may answer, at another price, or a server may write more than the maximum that is
 # sent.
 UNBOUNDED = frozenset({"rerouting", "other_maximum"})
+# Tools that the provider may run.
+_TOOLS = frozenset({"hosted_tools", UNKNOWN_TOOLS})
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
     """The maximum use and cost of an attempt.
 
+    `input_tokens` and `output_tokens` are those of one round, `nusd` is the cost of all.
     `output_cap_tokens` is the maximum of one answer that is sent upstream, None to send none.
     `is_certain` is False if nothing bounds the attempt: the figures are then a guess, and no hard
-    budget can rely on them.
+    budget can rely on them. `rounds` is None for a request without tools that the provider runs.
     """
 
     input_tokens: int
@@ -37,10 +39,11 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
     nusd: int
     output_cap_tokens: int | None
     is_certain: bool
+    rounds: Rounds | None = None
 
     @property
     def tokens(self) -> int:
-        """Return the maximum tokens of prompt and answer together."""
+        """Return the maximum tokens of prompt and answer together, of one round."""
         return self.input_tokens + self.output_tokens
 
     @property
@@ -48,7 +51,9 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
         """Return the most output tokens of all answers under the maximum that is sent; None if
         none is sent.
         """
-        return None if self.output_cap_tokens is None else self.output_tokens
+        if self.output_cap_tokens is None:
+            return None
+        return self.output_tokens * (1 if self.rounds is None else self.rounds.answers)
 
 
 def bound_of(
@@ -58,13 +63,15 @@ def bound_of(
     deployment: Deployment,
     price: Price,
     is_relied_on: bool = False,
+    bounds_rounds: bool = False,
 ) -> Bound:
     """Return the maximum tokens and cost of one attempt of a request at one deployment.
 
     No tokenizer makes more tokens than bytes, except for a chat template's additions. The context
     window bounds each prompt and each answer. `is_relied_on` is True if a hard budget or a token
     limit depends on the bound: it is then sent even if the caller gave a maximum, because an
-    upstream of OpenAI's dialect ignores unknown members.
+    upstream of OpenAI's dialect ignores unknown members. `bounds_rounds` is True if a hard budget
+    does: then the rounds of the provider's own tools are bounded as well.
     """
     window, asked_tokens, prompts = (
         deployment.context_window,
@@ -91,13 +98,14 @@ def bound_of(
     features = facts.features
     if features:  # nearly no request has one
         features = features - deployment.unsent_features(facts.operation)
-    calls = MOST_TOOL_CALLS if "hosted_tools" in features else 0
-    nusd = hold_nusd(
-        price,
-        input_bound_tokens=prompt_tokens,
-        output_bound_tokens=answer_tokens,
-        tool_calls_bound=calls,
-    )
+    if deployment.search_model is not None or (features and not _TOOLS.isdisjoint(features)):
+        rounds = rounds_of(facts, deployment, price, features=features, is_relied_on=bounds_rounds)
+        if rounds.windows > 1 and window is not None:
+            prompt_tokens = window  # the results of the tools come on top of the body
+        nusd = _nusd_of_rounds(price, prompt_tokens, answer_tokens, rounds)
+    else:
+        rounds = None
+        nusd = hold_nusd(price, input_bound_tokens=prompt_tokens, output_bound_tokens=answer_tokens)
     return Bound(
         input_tokens=prompt_tokens,
         output_tokens=answer_tokens,
@@ -105,8 +113,26 @@ def bound_of(
         output_cap_tokens=cap_tokens,
         is_certain=prompts is not None
         and (window is not None or (sees_prompt and is_capped))
-        and UNBOUNDED.isdisjoint(features),
+        and UNBOUNDED.isdisjoint(features)
+        and (rounds is None or _are_bounded(rounds, window)),
+        rounds=rounds,
     )
+
+
+def _are_bounded(rounds: Rounds, window: int | None) -> bool:
+    """Return True if the rounds have a bound, and a window that bounds each of them."""
+    return rounds.unbounded is None and (rounds.windows == 1 or window is not None)
+
+
+def _nusd_of_rounds(price: Price, prompt_tokens: int, answer_tokens: int, rounds: Rounds) -> int:
+    """Return the maximum cost of all rounds, with the fees of their calls."""
+    nusd = hold_nusd(
+        price,
+        input_bound_tokens=prompt_tokens * rounds.windows,
+        output_bound_tokens=answer_tokens * rounds.answers,
+        tool_calls_bound=rounds.calls,
+    )
+    return min(nusd + calls_hold_nusd(rounds.calls, usd=rounds.call_usd), MOST_NUSD)
 
 
 def _is_honoured(operation: Operation, deployment: Deployment) -> bool:

@@ -21,6 +21,22 @@ class Caller(Struct, frozen=True, kw_only=True, gc=False):
     project: str | None
 
 
+class HostedTool(Struct, frozen=True, kw_only=True, gc=False):
+    """A tool in a request that its caller may not run itself.
+
+    `name` is its type or member, folded as `request_fields.folded_tool` does, and `where` its place
+    for messages. `index` is its place in the list `tools`; None for a member of the request's own
+    and a tool inside a namespace. `most_uses` is its own bound of calls, None if the caller set
+    none.
+    """
+
+    name: str
+    where: str
+    index: int | None = None
+    member: str | None = None
+    most_uses: int | None = None
+
+
 class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request body that the gateway reads; all others pass through unchanged.
 
@@ -31,6 +47,8 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     a chat template adds to the body's bytes, None if unbounded. `predicted_bytes` is the size of a
     predicted answer. `cache_key` is the body's `prompt_cache_key`. `named` gives for each feature
     the place of its field. `previous_response` is the id of the stored response that it continues.
+    `hosted` are the tools that the provider may run, and `round_limits` the request's own members
+    that bound or release their rounds.
     """
 
     operation: Operation
@@ -50,6 +68,8 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     cache_key: str | None = None
     named: tuple[tuple[str, str], ...] = ()
     previous_response: str | None = None
+    hosted: tuple[HostedTool, ...] = ()
+    round_limits: tuple[tuple[str, int], ...] = ()
 
     @property
     def answers(self) -> int:

@@ -17,7 +17,7 @@ from gateway.domain.request.idempotency import Claim
 from gateway.domain.request.request import Request
 from gateway.domain.routing.decide import Decision
 from gateway.domain.routing.refusal_count_key import SHADOW
-from gateway.errors import ConcurrencyLimited, InvalidRequest, RateLimited
+from gateway.errors import ConcurrencyLimited, RateLimited, Unbounded
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.limits.limiter import Limiter, LimitGrant
 from gateway.services.ports import Clock
@@ -155,8 +155,21 @@ class Admission:
         if not bound.is_certain and (
             hard := [account for account in accounts if account.rule.is_hard]
         ):
-            raise InvalidRequest(messages.unbounded(hard[0], deployment.name), param="max_tokens")
+            raise _unbounded(hard[0], bound, deployment)
         return await self.budget_leases.hold(accounts, bound.nusd, moment=self.clock.now())
+
+
+def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unbounded:
+    """Return the error for a request whose cost at a deployment has no bound."""
+    rounds = bound.rounds
+    if rounds is None or (tool := rounds.unbounded) is None:
+        return Unbounded(messages.unbounded(account, deployment.name), param="max_tokens")
+    return Unbounded(
+        messages.unbounded_rounds(
+            account, deployment.name, tool=tool.where, most_rounds=rounds.most_rounds
+        ),
+        param=tool.member or "tools",
+    )
 
 
 def _settle_limits_at_end(totals: RequestTotals, admission: LimitGrant) -> None:

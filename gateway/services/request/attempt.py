@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import cast
 from uuid import UUID
 
 import msgspec
@@ -25,12 +26,14 @@ from gateway.domain.pricing.settlement import (
     Counted,
     Evidence,
     Settlement,
+    UncountedFee,
     settle,
     unknown_settlement,
 )
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.bound import Bound, bound_of
-from gateway.domain.request.request import Request
+from gateway.domain.request.request import Request, RequestFacts
+from gateway.domain.request.rounds import Rounds
 from gateway.domain.residency.stated_place import Contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
 from gateway.services.deployments.state import Slot
@@ -44,6 +47,7 @@ from gateway.wire.prompt_text import has_prompt_text
 
 log = structlog.get_logger()
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
+MOST_HOSTED = 32  # names of tools in one event
 SHORTEST_WAIT_S = 0.001  # seconds; a shorter wait is the gateway's own work and counts as overhead
 
 
@@ -112,8 +116,10 @@ class Attempt(Struct, kw_only=True):
         self.slot.note_received(now_s)
 
     def running_usage(self) -> TokenUsage | None:
-        """Return the last usage that the upstream reported so far."""
-        return self.observed.usage
+        """Return the last usage that the upstream reported so far; None if it would not be all that
+        is charged, so that recovery keeps the hold.
+        """
+        return self.observed.usage if self._uncounted_fee is None else None
 
     def cost_text(self, usage: TokenUsage) -> str | None:
         """Return the cost for the caller's answer if `usage` is its last: plain dollars, None if
@@ -258,6 +264,18 @@ class Attempt(Struct, kw_only=True):
         return self.observed.service_tier or self.begun.service_tier
 
     @property
+    def dropped_fields(self) -> tuple[str, ...]:
+        """Return the caller's names of the fields that were not sent."""
+        lost = () if self.translation is None else self.translation.dropped_fields
+        rounds = self.bound.rounds
+        return lost if rounds is None else (*lost, *(one.where for one in rounds.left_out))
+
+    @property
+    def _uncounted_fee(self) -> UncountedFee | None:
+        """Return the fee that no usage counts; nearly no attempt has one."""
+        return None if self.bound.rounds is None else self.bound.rounds.fee
+
+    @property
     def _writes_output(self) -> bool:
         """Return True unless the request is for embeddings or scores, whose answers have no output
         tokens.
@@ -289,6 +307,7 @@ class Attempt(Struct, kw_only=True):
             has_prompt=final is None
             or not final.lacks_prompt
             or has_prompt_text(self.request.body),
+            fee=self._uncounted_fee,
         )
         return settle(
             evidence,
@@ -355,6 +374,7 @@ class AdmittedRequest(Struct):
     needs_bound: bool
     received_s: float
     deadline_s: float
+    has_hard_budget: bool = False
     totals: RequestTotals | None = None
     _bounds: dict[int, Bound] = {}  # by the choice's identity, because a choice may be tried twice
 
@@ -370,6 +390,7 @@ class AdmittedRequest(Struct):
                 deployment=candidate.deployment,
                 price=candidate.price,
                 is_relied_on=self.needs_bound or candidate.deployment.limits.refuses_tokens,
+                bounds_rounds=self.has_hard_budget,
             )
         return bound
 
@@ -576,4 +597,16 @@ def _features(
         features["sent_as"] = translation.sent_as
         if translation.dropped_fields:
             features["dropped_fields"] = list(translation.dropped_fields)
+    if bound.rounds is not None:
+        _note_rounds(features, facts, bound.rounds)
     return features
+
+
+def _note_rounds(features: dict[str, object], facts: RequestFacts, rounds: Rounds) -> None:
+    """Add the tools that the provider may run, and the windows that are held for their rounds."""
+    if facts.hosted:
+        features["hosted"] = sorted({tool.name for tool in facts.hosted})[:MOST_HOSTED]
+    features["windows"] = rounds.windows
+    if rounds.left_out:
+        lost = cast(list[str], features.setdefault("dropped_fields", []))
+        lost += [tool.where for tool in rounds.left_out]

@@ -17,6 +17,7 @@ from gateway.errors import (
     RateLimited,
     RequestError,
     ResidencyDenied,
+    Unbounded,
     Untranslatable,
     UpstreamAuth,
     UpstreamError,
@@ -36,6 +37,8 @@ ANOTHER_MAY_DO_BETTER = (
     Overloaded,
     ContextLengthExceeded,
 )
+# Reasons at one deployment that another one may not have.
+ANOTHER_MAY_TAKE = (Untranslatable, Unbounded)
 MOST_TIMEOUTS = 2  # each costs its caller a minute
 ENGINE_BACK_S = 5.0  # an engine that is down is probed again after this time, at the earliest
 PAUSE_BASE_S, LONGEST_PAUSE_S = 0.1, 2.0
@@ -108,8 +111,8 @@ class Failover(Struct, kw_only=True):
         return choice
 
     def note_full(self, choice: Choice, error: RequestError) -> None:
-        """Exclude a deployment that cannot take the request (its own limit has no room, or its
-        dialect no place for a field); the next candidate may take it.
+        """Exclude a deployment that cannot take the request (its own limit has no room, its dialect
+        no place for a field, or its cost no bound); the next candidate may take it.
         """
         error.attempts = self.made
         self._excluded.add(choice.candidate.deployment.name)
@@ -118,11 +121,12 @@ class Failover(Struct, kw_only=True):
     def first_reason(self, error: RequestError) -> RequestError:
         """Return the first of the request's errors: of two reasons, it is the one to fix.
 
-        A field without a place is no reason if another deployment carries it: a 400 would hide that
-        deployment's 402, 429 or 503, and keep the caller from coming back.
+        A field without a place, or a cost without a bound, is no reason if another deployment
+        carries it: a 400 would hide that deployment's 402, 429 or 503, and keep the caller from
+        coming back.
         """
         first = self.failure
-        is_hidden = isinstance(first, Untranslatable) and not isinstance(error, Untranslatable)
+        is_hidden = isinstance(first, ANOTHER_MAY_TAKE) and not isinstance(error, ANOTHER_MAY_TAKE)
         return error if first is None or is_hidden else first
 
     def note_started(self, choice: Choice) -> None:

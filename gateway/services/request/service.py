@@ -17,6 +17,7 @@ from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.request.request import Request
+from gateway.domain.request.rounds import Rounds
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.domain.routing.decide import Choice, Decision, Ranking, decide, find_route
 from gateway.errors import (
@@ -26,6 +27,7 @@ from gateway.errors import (
     RateLimited,
     RequestError,
     ResidencyDenied,
+    Unbounded,
     Untranslatable,
     UpstreamError,
     UpstreamNotCalled,
@@ -46,6 +48,7 @@ from gateway.services.request.upstream_answer import UpstreamAnswer
 from gateway.services.snapshot.snapshot import MOST_REMEMBERED, RequestTerms, Snapshot
 from gateway.wire.dialect import EventTooLarge, Translation
 from gateway.wire.json_bounds import opens_in
+from gateway.wire.sent_rounds import with_rounds
 
 LARGE_BYTES = 128 * 1024
 # A smaller body is slow to translate too if it has many objects or members.
@@ -140,6 +143,7 @@ class RequestService:
             terms.needs_bound,
             received_s,
             received_s + decision.route.timeout_s,
+            terms.has_hard_budget,
         )
         if not (terms.limits or terms.shadow_limits or request.idempotency_key is not None):
             return await self._dispatch(admitted)
@@ -173,7 +177,7 @@ class RequestService:
                 await self.pause(failover.pause_s)
             try:
                 attempt = await self._begin(admitted, choice, failover, wanted_s=wanted_s)
-            except (RateLimited, ConcurrencyLimited, Untranslatable) as error:
+            except (RateLimited, ConcurrencyLimited, Untranslatable, Unbounded) as error:
                 failover.note_full(choice, error)
                 continue
             except RequestError as error:
@@ -403,11 +407,14 @@ class RequestService:
         deployment = attempt.candidate.deployment
         provider = self.providers[deployment.provider]
         permit = attempt.decision.permit(attempt.candidate, attempt=attempt.number)
+        request, translation, rounds = attempt.request, attempt.translation, attempt.bound.rounds
+        if rounds is not None and rounds.changes_body:
+            request, translation = _with_rounds(request, translation, rounds)
         call = await provider.call(
             deployment,
-            attempt.request,
+            request,
             output_cap_tokens=attempt.bound.output_cap_tokens,
-            translation=attempt.translation,
+            translation=translation,
         )
         upstream = await self.transport.send(permit, call, within_s=deadline_s - attempt.started_s)
         return UpstreamAnswer(
@@ -492,6 +499,17 @@ class RequestService:
         except Exception:  # settled here; the edge logs it
             self.abandoned.done(exchange, Outcome.GATEWAY_ERROR)
             raise
+
+
+def _with_rounds(
+    request: Request, translation: Translation | None, rounds: Rounds
+) -> tuple[Request, Translation | None]:
+    """Return a request of the upstream's own dialect with the bounds of its rounds, as it is sent
+    or as it was adapted.
+    """
+    if translation is None:
+        return replace(request, body=with_rounds(request.body, rounds)), None
+    return request, replace(translation, body=with_rounds(translation.body, rounds))
 
 
 def _is_slow(body: bytes) -> bool:

@@ -41,13 +41,15 @@ class RequestTerms:
 
     `accounts` are in the order of their names.
 
-    `needs_bound` is True if one of them can refuse a request by its maximum cost.
+    `needs_bound` is True if one of them can refuse a request by its maximum cost, and
+    `has_hard_budget` if that is a budget.
     """
 
     accounts: tuple[Account, ...]
     limits: tuple[LimitedBy, ...]
     shadow_limits: tuple[LimitedBy, ...] = ()
     needs_bound: bool = False
+    has_hard_budget: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,12 +96,14 @@ class Snapshot:
             counted = self._countable_project(team, project)
             limits = team.limits_for(project=counted, key_id=key_id)
             accounts = self.policy.policy.accounts(team, project=counted, key_id=key_id, day=day)
+            has_hard_budget = any(account.rule.is_hard for account in accounts)
             found = self.terms[place] = RequestTerms(
                 accounts=accounts,
                 limits=tuple(one for one in limits if not one[1].is_shadow),
                 shadow_limits=tuple(one for one in limits if one[1].is_shadow),
-                needs_bound=any(account.rule.is_hard for account in accounts)
+                needs_bound=has_hard_budget
                 or any(declared.refuses_tokens for _, declared in limits),
+                has_hard_budget=has_hard_budget,
             )
         return found
 

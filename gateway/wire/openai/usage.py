@@ -129,6 +129,11 @@ class _Timings(msgspec.Struct):
 
 class _Item(msgspec.Struct):
     type: msgspec.Raw = msgspec.Raw()
+    action: msgspec.Raw = msgspec.Raw()
+
+
+class _Action(msgspec.Struct):
+    type: Any = None
 
 
 class _Tier(msgspec.Struct):
@@ -166,6 +171,12 @@ _CALLS = {
     b'"code_interpreter_call"': "code_interpreter_calls",
     b'"image_generation_call"': "image_generation_calls",
 }
+_SEARCH = b'"web_search_call"'
+# Actions of a web search that read a page that was found. "Search actions incur a tool call cost"
+# (developers.openai.com/api/docs/guides/tools-web-search, 2026-11-28), and the page names no cost
+# of these. An action that is not stated counts as a search.
+_FREE_ACTIONS = frozenset({"open_page", "find_in_page"})
+_decode_action = msgspec.json.Decoder(_Action).decode
 
 
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -366,10 +377,21 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
         items = decode_few(output, _Item)
     except _UNREADABLE:
         return usage
-    kinds = [bytes(item.type) for item in items]
+    kinds = [bytes(item.type) for item in items if not _is_free(item)]
     calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
     listed = {name: n for name, n in calls.items() if getattr(usage, name) is None}
     return msgspec.structs.replace(usage, **listed)
+
+
+def _is_free(item: _Item) -> bool:
+    """Return True if an output item is a web search's action that costs nothing beside tokens."""
+    if bytes(item.type) != _SEARCH:
+        return False
+    try:
+        action = _decode_action(item.action).type
+    except _UNREADABLE:
+        return False
+    return isinstance(action, str) and action in _FREE_ACTIONS
 
 
 def _written(details: _InputDetails, writes: _Writes) -> int | None:

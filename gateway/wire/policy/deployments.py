@@ -9,10 +9,12 @@ from typing import Annotated, Any, ClassVar, Self
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import (
     AMBIENT,
+    DEFAULT_ROUNDS,
     Billing,
     Credentials,
     Deployment,
     FieldLoss,
+    HostedToolsRule,
     LatencyPrior,
     Timeouts,
     default_operations,
@@ -261,6 +263,21 @@ class DeploymentBlock(Block):
         f"or steer the engine, of {listed(FEATURES)}.",
         "[store]",
         shown="`[]`",
+    )
+    hosted_rounds: Annotated[int, integer(1, 1000)] = optional(
+        "Under a hard budget: the most rounds in which the provider runs its own tools for one "
+        "request (see below). It is sent as the provider's bound, unless the caller's own is "
+        "smaller, and one context window more is held.",
+        "8",
+        DEFAULT_ROUNDS,
+    )
+    hosted_tools: Annotated[HostedToolsRule, member_of(HostedToolsRule)] = optional(
+        "Under a hard budget: what happens to a tool whose rounds nothing bounds at the provider: "
+        "`refuse` the request, `drop` the tool and name it in `x-tollgate-dropped-fields`, or "
+        "`hold` `hosted_rounds` + 1 windows for it, if you know that there are no more.",
+        "drop",
+        HostedToolsRule.REFUSE,
+        shown="`refuse`",
     )
     context_window: Tokens | None = optional(
         "Most tokens of prompt and answer together.", "32768", shown="not declared"

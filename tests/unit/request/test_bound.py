@@ -12,7 +12,8 @@ from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Route
 from gateway.domain.pricing.pricing import Rate
 from gateway.domain.pricing.tokens import TokenKind
-from gateway.domain.request.bound import MOST_TOOL_CALLS, UNBOUNDED_OUTPUT_TOKENS, Bound, bound_of
+from gateway.domain.request.bound import UNBOUNDED_OUTPUT_TOKENS, Bound, bound_of
+from gateway.domain.request.rounds import MOST_TOOL_CALLS
 from tests import factories
 
 

@@ -26,6 +26,7 @@ from gateway.wire.anthropic.request.size import expansion, own_maximum
 from gateway.wire.anthropic.request.tools import Tools, read_tools
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request import media, member_names
+from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
 
 MAX_UNKNOWN_SHOWN = 3
@@ -110,6 +111,8 @@ def _read(body: bytes) -> RequestBody:
         end_user=_end_user(objects.get("metadata", {})),
         body_bytes=len(body),
         expansion_tokens=more_tokens if needs.is_sized else None,
+        hosted=tuple(needs.hosted),
+        round_limits=round_limits(members) if needs.hosted else (),
     )
     return RequestBody(facts, body, places)
 
@@ -144,6 +147,7 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
         if feature is not None:
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
+                needs.note_member(name)
         elif name not in KNOWN_MEMBERS:
             unknown.append(name)
     if unknown:
@@ -180,8 +184,10 @@ def _note_tools(tools: Tools | None, needs: Needs) -> None:
     if tools is None or not tools.count:
         return
     needs.capabilities.add("tools")
-    for feature, where in tools.features:
-        needs.leave(feature, where)
+    for feature, tool in tools.features:
+        needs.leave(feature, tool.where)
+        if feature != "rerouting":
+            needs.hosted.append(tool)
         if feature != "hosted_tools":
             needs.is_sized = False  # an unknown tool's definition stands at the provider
 

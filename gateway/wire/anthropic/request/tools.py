@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from gateway.domain.policy.known_members import by_folded
 from gateway.domain.policy.request_fields import UNKNOWN_TOOLS, is_hosted_tool
+from gateway.domain.request.request import HostedTool
 from gateway.errors import InvalidRequest
 from gateway.wire.json_bounds import MAX_VALUES, check_values
 from gateway.wire.members import MalformedJson, decode_members, locate
+from gateway.wire.openai.request.hosted import MAX_USES, count_in, hosted_tool
 from gateway.wire.openai.request.member_names import refuse_variant
 
 MAX_TOOLS = 1024
@@ -35,7 +38,7 @@ _MEMBERS = frozenset(
         "type",
     }
 )
-_NAMED = by_folded([*_MEMBERS, "url", "mcp_server_name"])
+_NAMED = by_folded([*_MEMBERS, MAX_USES, "url", "mcp_server_name"])
 # Tools that the model knows and its caller runs. Any other type needs a permission.
 _OWN = re.compile(r"custom|(?:bash|text_editor|memory)_[0-9]{8}")
 # An advisor is another model, at its own price, whose tokens stand in no top-level count.
@@ -49,13 +52,13 @@ KNOWN_TOOL_TOKENS = 2048
 class Tools(Struct, frozen=True):
     """The tools of a request.
 
-    `features` are the needed permissions, each with its place. `known` is the number of tools that
+    `features` are the needed permissions, each with its tool. `known` is the number of tools that
     the model knows without a schema.
     """
 
     count: int
     known: int
-    features: tuple[tuple[str, str], ...]
+    features: tuple[tuple[str, HostedTool], ...]
 
 
 def read_tools(value: msgspec.Raw) -> Tools:
@@ -75,7 +78,12 @@ def read_tools(value: msgspec.Raw) -> Tools:
             param="tools",
         )
     tools = [_read_tool(bytes(encoded)) for encoded in listed]
-    found = [feature for tool in tools if (feature := _feature_of(tool)) is not None]
+    found = []
+    for index, tool in enumerate(tools):
+        if (feature := _feature_of(tool)) is not None:
+            name, where = feature
+            uses: Any = tool.get(MAX_USES)
+            found.append((name, hosted_tool(tool, where=where, index=index, most_uses=uses)))
     known = sum(tool.get("type") not in (None, "custom") for tool in tools)
     return Tools(len(tools), known, tuple(found))
 
@@ -95,7 +103,7 @@ def _feature_of(tool: Mapping[str, object]) -> tuple[str, str] | None:
 
 
 def _read_tool(tool: bytes) -> dict[str, object]:
-    """Return the members of one tool; only its type is decoded."""
+    """Return the members of one tool; only its type and its bound of calls are decoded."""
     if not tool.startswith(b"{"):
         raise _wrong_type("each tool is an object")
     members = decode_members(tool)
@@ -111,6 +119,8 @@ def _read_tool(tool: bytes) -> dict[str, object]:
     read: dict[str, object] = dict.fromkeys(members)
     if "type" in members:
         read["type"] = msgspec.json.decode(members["type"])
+    if MAX_USES in members:
+        read[MAX_USES] = count_in(members[MAX_USES])
     return read
 
 

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.domain.policy.known_members import by_folded
 from gateway.errors import InvalidRequest
@@ -268,8 +269,9 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
     elif name in _DOCUMENTS:
         needs.is_sized = False
     elif name == "tools":
-        for feature, where in features_of_tools(value):
-            needs.leave(feature, f"{top}: {where}")
+        for feature, tool in features_of_tools(value):
+            needs.leave(feature, f"{top}: {tool.where}")
+            needs.hosted.append(replace(tool, where=f"{top}: {tool.where}", index=None))
 
 
 def _note_address(top: str, key: str, text: str, needs: Needs) -> None:

@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from gateway.domain.request.request import HostedTool
+from gateway.wire.openai.request.hosted import hosted_member
+
 
 class Needs:
     """The needs found in the members of a request.
@@ -11,13 +14,14 @@ class Needs:
     `features` names for each feature the first place at which it was found.
 
     `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a
-    document, encoded tensors.
+    document, encoded tensors. `hosted` are the tools that the provider may run.
     """
 
     def __init__(self) -> None:
         """Start without any need."""
         self.capabilities: set[str] = set()
         self.features: dict[str, str] = {}
+        self.hosted: list[HostedTool] = []
         self.is_sized = True
 
     def leave(self, feature: str, where: str) -> None:
@@ -25,3 +29,8 @@ class Needs:
         the request that needs it.
         """
         self.features.setdefault(feature, where)
+
+    def note_member(self, name: str) -> None:
+        """Record a member of the request if it is a tool that the provider runs."""
+        if (tool := hosted_member(name)) is not None:
+            self.hosted.append(tool)

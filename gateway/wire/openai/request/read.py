@@ -20,12 +20,13 @@ from gateway.domain.policy.request_fields import (
     UNKNOWN_FIELDS,
     tier_feature,
 )
-from gateway.domain.request.request import RequestBody, RequestFacts
+from gateway.domain.request.request import HostedTool, RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
 from gateway.wire.members import MalformedJson, decode_members, locate, replace
 from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read_plain
+from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
 from gateway.wire.openai.request.size import choices_of, size_of
 from gateway.wire.openai.request.tools import features_of_tools, read_tools
@@ -97,11 +98,13 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         raise InvalidRequest("'model' is empty. GET /v1/models lists your models.", param="model")
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
+    hosted: tuple[HostedTool, ...] = ()
     is_sized = True
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
         named, is_sized = tuple(needs.features.items()), needs.is_sized
+        hosted = tuple(needs.hosted)
     # After the bounds on the body's values: this searches the whole body for words.
     choices = choices_of(fields.n, fields.best_of)
     size = size_of(operation, members, choices=choices)
@@ -128,6 +131,8 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         previous_response=_previous_response(members)
         if "previous_response_id" in members and operation is Operation.RESPONSES
         else None,
+        hosted=hosted,
+        round_limits=round_limits(members) if hosted else (),
     )
     return RequestBody(facts, body, places)
 
@@ -197,8 +202,9 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
         tools = read_tools(members["tools"])
         if tools:
             needs.capabilities.add("tools")
-        for feature, where in features_of_tools(tools):
-            needs.leave(feature, where)
+        for feature, tool in features_of_tools(tools):
+            needs.leave(feature, tool.where)
+            needs.hosted.append(tool)
     if "functions" in members:
         needs.capabilities.add("tools")
     for name, value in members.items():
@@ -225,6 +231,7 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs, *, known: froz
         if feature is not None:
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
+                needs.note_member(name)
         elif name not in known:
             unknown.append(name)
     if unknown:

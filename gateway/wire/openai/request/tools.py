@@ -16,9 +16,11 @@ from gateway.domain.policy.request_fields import (
     UNKNOWN_TOOLS,
     is_hosted_tool,
 )
+from gateway.domain.request.request import HostedTool
 from gateway.errors import InvalidRequest
 from gateway.wire.json_bounds import MAX_VALUES, check_values
 from gateway.wire.members import MalformedJson, decode_members, locate
+from gateway.wire.openai.request.hosted import hosted_tool
 from gateway.wire.openai.request.member_names import refuse_variant
 
 # The members of OpenAI's function, custom and namespace tools, and the cache mark that Anthropic's
@@ -66,18 +68,20 @@ def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
     return tools
 
 
-def features_of_tools(tools: object) -> Iterator[tuple[str, str]]:
-    """Yield the feature and the place of each tool in a request that the caller does not run
-    itself.
+def features_of_tools(tools: object) -> Iterator[tuple[str, HostedTool]]:
+    """Yield the feature of each tool in a request that the caller does not run itself, and the
+    tool.
 
     A namespace contains tools; a namespace inside another one is unknown.
     """
-    for tool in tools if isinstance(tools, list) else ():
+    for index, tool in enumerate(tools if isinstance(tools, list) else ()):
         is_namespace = isinstance(tool, Mapping) and tool.get("type") == "namespace"
         inside = tool.get("tools") if is_namespace else None
         for one in inside if isinstance(inside, list) else (tool,):
             if (found := _feature_of(one)) is not None:
-                yield found
+                feature, where = found
+                place = None if isinstance(inside, list) else index
+                yield feature, hosted_tool(one, where=where, index=place)
 
 
 def _feature_of(tool: object) -> tuple[str, str] | None:

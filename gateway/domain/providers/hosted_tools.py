@@ -1,0 +1,387 @@
+"""Lists, by provider and tool, the facts about tools that a provider runs itself: whether a round
+reads the context window again, the member that bounds the rounds, and how a call is billed.
+
+Facts only: `domain.request.rounds` decides with them. A tool or provider that is not here is
+unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from enum import StrEnum
+from fnmatch import fnmatchcase
+
+from gateway.domain.operation import Operation
+
+
+class RoundLimit(StrEnum):
+    """The request's member by which a provider bounds the rounds of its tools."""
+
+    MAX_TOOL_CALLS = "max_tool_calls"  # of the request: all calls of all tools
+    MAX_TURNS = "max_turns"  # of the request: the rounds, each with any number of calls
+    MAX_USES = "max_uses"  # of each tool: its calls
+
+    @property
+    def is_of_tool(self) -> bool:
+        """Return True if the member stands in each tool, False if it is the request's."""
+        return self is RoundLimit.MAX_USES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolFacts:
+    """One tool at one provider.
+
+    `tools` are the beginnings of its types or members, folded; an empty one is any other tool.
+    `reads_again`: whether each round reads the context window again; None is unknown. `limit` is
+    the member that bounds the rounds, None if the provider honours none. `most_rounds` is the most
+    rounds that the provider states for the tool by itself. `bills_as` is the kind of its calls.
+    `is_counted`: the calls stand in the usage, or in the items of the answer. `most_call_usd` is
+    the dearest known fee of one call: 0 for no fee, None if it is unknown.
+    """
+
+    tools: tuple[str, ...]
+    reads_again: bool | None
+    source: str
+    limit: RoundLimit | None = None
+    most_rounds: int | None = None
+    bills_as: str | None = None
+    is_counted: bool = False
+    most_call_usd: Decimal | None = None
+
+    @property
+    def is_free(self) -> bool:
+        """Return True if its calls cost nothing beside their tokens."""
+        return self.most_call_usd == 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsAt:
+    """The tools of one provider, the first that fits counts.
+
+    `most_rounds` is the most rounds of one request that the provider states for all tools together.
+    `caps_all_rounds`: the maximum of the answer bounds all rounds together, not each one.
+    `bounds_calls`: a bound of the rounds bounds the calls too; False if a round may have several.
+    `limit_is_void_with` is a member that makes the provider ignore its limit.
+    """
+
+    rows: tuple[ToolFacts, ...]
+    most_rounds: int | None = None
+    caps_all_rounds: bool = False
+    bounds_calls: bool = True
+    limit_is_void_with: str | None = None
+    source: str = ""
+
+    def facts_of(self, tool: str) -> ToolFacts:
+        """Return the facts about a tool by its folded type or member."""
+        return next((row for row in self.rows if tool.startswith(row.tools)), UNKNOWN_TOOL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchModels:
+    """Models that search by themselves, in each request.
+
+    `models` are patterns of their names; `providers` is empty for every provider that is not
+    self-hosted. `per_request` is the number of calls that each request is billed, None if nothing
+    states it.
+    """
+
+    models: tuple[str, ...]
+    tool: ToolFacts
+    providers: frozenset[str] = frozenset()
+    per_request: int | None = None
+
+
+UNKNOWN_TOOL = ToolFacts(tools=("",), reads_again=None, source="no published fact")
+UNKNOWN_TOOLS_AT = ToolsAt(rows=(UNKNOWN_TOOL,))
+
+_NO_FEE = Decimal(0)
+# "An upper bound for the number of tokens that can be generated for a response", and "the maximum
+# number of total calls to built-in tools that can be processed in a response. ... Any further
+# attempts to call a tool by the model will be ignored". The guide of deep research: it controls
+# "the total number of tool calls (like to web search or an MCP server)".
+_OPENAI = (
+    "openai 3.57.0, types/responses/response_create_params.py; "
+    "developers.openai.com/api/docs/guides/deep-research, 2026-11-28"
+)
+_OPENAI_TOOLS = "openai 3.57.0, types/responses/tool_param.py, 2026-11-28"
+_OPENAI_PRICES = "developers.openai.com/api/docs/pricing, built-in tools, 2026-11-28"
+# "When using Chat Completions, the model always retrieves information from the web before
+# responding to your query."
+_OPENAI_SEARCH = "developers.openai.com/api/docs/guides/tools-web-search (chat), 2026-11-28"
+# The dearest of the page: the preview tool with models that do not reason.
+_OPENAI_SEARCH_USD = Decimal("0.025")
+_OPENAI_RESPONSES = ToolsAt(
+    caps_all_rounds=True,
+    source=_OPENAI,
+    rows=(
+        ToolFacts(  # the caller runs these, and sends their results in its next request
+            tools=("applypatch", "computer", "localshell", "shell"),
+            reads_again=False,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=_OPENAI_TOOLS,
+        ),
+        ToolFacts(
+            tools=("websearch",),
+            reads_again=True,
+            limit=RoundLimit.MAX_TOOL_CALLS,
+            bills_as="web_search",
+            is_counted=True,
+            most_call_usd=_OPENAI_SEARCH_USD,
+            source=f"{_OPENAI}; {_OPENAI_PRICES}",
+        ),
+        ToolFacts(
+            tools=("filesearch",),
+            reads_again=True,
+            limit=RoundLimit.MAX_TOOL_CALLS,
+            bills_as="file_search",
+            is_counted=True,
+            most_call_usd=Decimal("0.0025"),
+            source=f"{_OPENAI}; {_OPENAI_PRICES}",
+        ),
+        ToolFacts(  # billed by the container, whose size the request chooses
+            tools=("codeinterpreter",),
+            reads_again=True,
+            limit=RoundLimit.MAX_TOOL_CALLS,
+            bills_as="code_interpreter",
+            is_counted=True,
+            source=_OPENAI,
+        ),
+        ToolFacts(
+            tools=("imagegeneration",),
+            reads_again=True,
+            limit=RoundLimit.MAX_TOOL_CALLS,
+            bills_as="image_generation",
+            is_counted=True,
+            source=_OPENAI,
+        ),
+        ToolFacts(
+            tools=("mcp", "toolsearch"),
+            reads_again=True,
+            limit=RoundLimit.MAX_TOOL_CALLS,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=_OPENAI,
+        ),
+        ToolFacts(  # every tool that OpenAI runs is a built-in one
+            tools=("",), reads_again=None, limit=RoundLimit.MAX_TOOL_CALLS, source=_OPENAI
+        ),
+    ),
+)
+_CHAT_SEARCH = ToolFacts(
+    tools=("websearchoptions",),
+    reads_again=None,
+    most_rounds=1,
+    bills_as="web_search",
+    most_call_usd=_OPENAI_SEARCH_USD,
+    source=f"{_OPENAI_SEARCH}; {_OPENAI_PRICES}",
+)
+_OPENAI_CHAT = ToolsAt(rows=(_CHAT_SEARCH, UNKNOWN_TOOL))
+# "Returned when the server-side sampling loop reaches its iteration limit while executing server
+# tools ... The default limit is 10 iterations per request."
+_ANTHROPIC_LOOP = "platform.claude.com/docs/en/build-with-claude/handling-stop-reasons, 2026-11-28"
+_ANTHROPIC_TOOLS = "anthropic 2.14.0, types/beta/beta_tool_union_param.py, 2026-11-28"
+_ANTHROPIC_PRICES = "platform.claude.com/docs/en/about-claude/pricing, 2026-11-28"
+_ANTHROPIC = ToolsAt(
+    most_rounds=10,
+    source=_ANTHROPIC_LOOP,
+    rows=(
+        ToolFacts(
+            tools=("bash", "computer", "memory", "texteditor"),
+            reads_again=False,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=_ANTHROPIC_TOOLS,
+        ),
+        ToolFacts(
+            tools=("websearch20250305",),
+            reads_again=True,
+            limit=RoundLimit.MAX_USES,
+            bills_as="web_search",
+            is_counted=True,
+            most_call_usd=Decimal("0.01"),
+            source=f"{_ANTHROPIC_TOOLS}; {_ANTHROPIC_PRICES}",
+        ),
+        ToolFacts(
+            tools=("webfetch20250910",),
+            reads_again=True,
+            limit=RoundLimit.MAX_USES,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=f"{_ANTHROPIC_TOOLS}; {_ANTHROPIC_PRICES}",
+        ),
+        # Later versions run code of the model's between the searches, which `max_uses` does not
+        # bound; that code costs nothing there.
+        ToolFacts(
+            tools=("websearch",),
+            reads_again=True,
+            bills_as="web_search",
+            is_counted=True,
+            most_call_usd=Decimal("0.01"),
+            source=f"{_ANTHROPIC_TOOLS}; {_ANTHROPIC_PRICES}",
+        ),
+        ToolFacts(
+            tools=("webfetch", "mcp", "toolsearch"),
+            reads_again=True,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=f"{_ANTHROPIC_TOOLS}; {_ANTHROPIC_PRICES}",
+        ),
+        # Billed by the hour of a container, "tracked separately from token usage".
+        ToolFacts(
+            tools=("codeexecution", "container", "skills"),
+            reads_again=True,
+            bills_as="code_interpreter",
+            source=_ANTHROPIC_PRICES,
+        ),
+        ToolFacts(tools=("",), reads_again=None, source=_ANTHROPIC_TOOLS),
+    ),
+)
+# "It limits the number of assistant turns ... During a single turn, the model may decide to invoke
+# multiple tools in parallel"; at the limit "it will stop making additional server-side tool calls".
+# The pages show it with xAI's own SDK; a client of its REST responses sends the same name
+# (github.com/csells/dartantic/pull/106).
+_XAI = "docs.x.ai/developers/tools/tool-usage-details, 2026-11-28"
+_XAI_PRICES = "docs.x.ai/developers/pricing, 2026-11-28"
+
+
+def _xai_tool(*tools: str, kind: str | None, usd: str | None) -> ToolFacts:
+    """Return a row of xAI's tools: all are bounded and counted in the same way."""
+    return ToolFacts(
+        tools=tools,
+        reads_again=True,
+        limit=RoundLimit.MAX_TURNS,
+        bills_as=kind,
+        is_counted=kind is not None or usd == "0",
+        most_call_usd=None if usd is None else Decimal(usd),
+        source=f"{_XAI}; {_XAI_PRICES}",
+    )
+
+
+_XAI_RESPONSES = ToolsAt(
+    source=_XAI,
+    rows=(
+        _xai_tool("websearch", kind="web_search", usd="0.005"),
+        _xai_tool("xsearch", kind="x_search", usd="0.005"),
+        _xai_tool("codeexecution", "codeinterpreter", kind="code_interpreter", usd="0.005"),
+        _xai_tool("collectionssearch", "filesearch", kind="file_search", usd="0.01"),
+        _xai_tool("mcp", kind=None, usd="0"),
+        _xai_tool("", kind=None, usd=None),
+    ),
+)
+# "Maximum number of server-tool (e.g. `openrouter:web_search`) agent steps the model may take
+# during a request. Defaults to 30, which is also the maximum. Ignored when `stop_server_tools_when`
+# is set." A fusion, a subagent and an advisor are further models.
+_OPENROUTER = "openrouter 1.3.84, components/responsesrequest.py, 2026-11-28"
+_OTHER_MODELS = ("openrouter:fusion", "openrouter:subagent", "openrouter:advisor")
+_OPENROUTER_OTHER = ToolFacts(tools=_OTHER_MODELS, reads_again=None, source=_OPENROUTER)
+
+
+def _openrouter_tool(limit: RoundLimit | None) -> ToolFacts:
+    """Return the row of OpenRouter's own tools in one operation."""
+    return ToolFacts(
+        tools=("openrouter:",),
+        reads_again=True,
+        limit=limit,
+        most_rounds=30,
+        bills_as="web_search",
+        is_counted=True,
+        source=_OPENROUTER,
+    )
+
+
+_OPENROUTER_RESPONSES = ToolsAt(
+    rows=(_OPENROUTER_OTHER, _openrouter_tool(RoundLimit.MAX_TOOL_CALLS), UNKNOWN_TOOL),
+    bounds_calls=False,
+    limit_is_void_with="stop_server_tools_when",
+    source=_OPENROUTER,
+)
+_OPENROUTER_CHAT = ToolsAt(
+    rows=(_OPENROUTER_OTHER, _openrouter_tool(None), UNKNOWN_TOOL),
+    bounds_calls=False,
+    source=_OPENROUTER,
+)
+# "Up to 10 tool calls per request", and 1 of the mini system.
+_GROQ = "console.groq.com/docs/compound/systems, 2026-11-28"
+_GROQ_CHAT = ToolsAt(
+    rows=(
+        ToolFacts(
+            tools=("compoundcustom", "searchsettings"),
+            reads_again=True,
+            most_rounds=10,
+            source=_GROQ,
+        ),
+        UNKNOWN_TOOL,
+    ),
+    source=_GROQ,
+)
+# vLLM and SGLang read `max_tool_calls` and do not obey it: github.com/vllm-project/vllm/pull/47112
+# (open, 2026-06-30) and github.com/sgl-project/sglang/pull/37265 (open, 2026-08-31).
+TOOLS: Mapping[tuple[str, Operation], ToolsAt] = {
+    ("openai", Operation.RESPONSES): _OPENAI_RESPONSES,
+    ("azure_openai", Operation.RESPONSES): _OPENAI_RESPONSES,
+    ("openai", Operation.CHAT): _OPENAI_CHAT,
+    ("azure_openai", Operation.CHAT): _OPENAI_CHAT,
+    ("anthropic", Operation.MESSAGES): _ANTHROPIC,
+    ("xai", Operation.RESPONSES): _XAI_RESPONSES,
+    ("openrouter", Operation.RESPONSES): _OPENROUTER_RESPONSES,
+    ("openrouter", Operation.CHAT): _OPENROUTER_CHAT,
+    ("openrouter", Operation.MESSAGES): _OPENROUTER_CHAT,
+    ("groq", Operation.CHAT): _GROQ_CHAT,
+}
+# "Total cost per query = Token costs + Request fee (varies by search context size)".
+_PERPLEXITY = "docs.perplexity.ai/getting-started/pricing; genai-prices 0.2.3, 2026-11-28"
+SEARCH_MODELS = (
+    SearchModels(
+        providers=frozenset({"openai", "azure_openai"}),
+        models=("*-search-preview*", "*-search-api*"),
+        tool=_CHAT_SEARCH,
+    ),
+    SearchModels(  # resold, or with the plugin that searches once in each request
+        providers=frozenset({"openrouter"}),
+        models=("openai/*-search-*", "perplexity/*", "*:online"),
+        tool=ToolFacts(
+            tools=("",),
+            reads_again=None,
+            bills_as="web_search",
+            source="openrouter.ai/docs/features/web-search, 2026-11-28",
+        ),
+    ),
+    SearchModels(
+        providers=frozenset({"groq"}),
+        models=("*compound*",),
+        tool=_GROQ_CHAT.rows[0],
+    ),
+    SearchModels(
+        models=("sonar-deep-research*", "perplexity/sonar-deep-research*"),
+        tool=ToolFacts(tools=("",), reads_again=None, bills_as="web_search", source=_PERPLEXITY),
+    ),
+    SearchModels(
+        models=("sonar", "sonar-*", "perplexity/sonar*"),
+        tool=ToolFacts(
+            tools=("",),
+            reads_again=False,
+            most_rounds=0,
+            bills_as="web_search",
+            most_call_usd=Decimal("0.014"),
+            source=_PERPLEXITY,
+        ),
+        per_request=1,
+    ),
+)
+
+
+def tools_at(provider: str, operation: Operation) -> ToolsAt:
+    """Return the facts about the tools of a provider in one operation."""
+    return TOOLS.get((provider, operation), UNKNOWN_TOOLS_AT)
+
+
+def search_model(provider: str, model: str) -> SearchModels | None:
+    """Return the entry of a model that searches by itself; None for any other model."""
+    for entry in SEARCH_MODELS:
+        is_there = not entry.providers or provider in entry.providers
+        if is_there and any(fnmatchcase(model, pattern) for pattern in entry.models):
+            return entry
+    return None

@@ -1,0 +1,224 @@
+"""Decides what is held for, and sent with, a request whose tools the provider runs itself: rounds
+that read the context window again, calls that cost a fee, and fees that no usage counts.
+
+Its facts are `domain.providers.hosted_tools`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from msgspec import Struct
+
+from gateway.domain.policy.policy import Deployment, HostedToolsRule
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.settlement import UncountedFee
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.providers.hosted_tools import (
+    RoundLimit,
+    SearchModels,
+    ToolFacts,
+    ToolsAt,
+    tools_at,
+)
+from gateway.domain.request.request import HostedTool, RequestFacts
+
+# Held where nothing relies on the bound: calls of tools that the provider charges by the call; a
+# request seldom makes ten.
+MOST_TOOL_CALLS = 64
+# An upstream of this limit runs one call in a round only if calls in parallel are off.
+PARALLEL_CALLS = "parallel_tool_calls"
+# A past request, of which only the feature is known.
+_UNNAMED = HostedTool(name="", where="tools")
+
+
+class Rounds(Struct, frozen=True, kw_only=True, gc=False):
+    """What one attempt with tools of the provider holds and sends.
+
+    `windows` are the readings of the context window, and `answers` the answers of the maximum that
+    is sent. `calls` are those that may cost a fee, `call_usd` is the dearest known fee that the
+    price does not list. `members` are the request's own members to set, `uses` the bound of each
+    tool by its place in the list. `left_out` are not sent. `unbounded` is the tool for which
+    nothing bounds the rounds; then `most_rounds` is the bound that its provider states.
+    """
+
+    windows: int = 1
+    answers: int = 1
+    calls: int = 0
+    call_usd: Decimal = Decimal(0)
+    members: tuple[tuple[str, int | bool], ...] = ()
+    uses: tuple[tuple[int, int], ...] = ()
+    left_out: tuple[HostedTool, ...] = ()
+    unbounded: HostedTool | None = None
+    most_rounds: int | None = None
+    fee: UncountedFee | None = None
+
+    @property
+    def changes_body(self) -> bool:
+        """Return True if the request must change before it is sent."""
+        return bool(self.members or self.uses or self.left_out)
+
+
+def rounds_of(
+    facts: RequestFacts,
+    deployment: Deployment,
+    price: Price,
+    *,
+    features: frozenset[str],
+    is_relied_on: bool,
+) -> Rounds:
+    """Return what is held and sent for the tools that the provider runs in one attempt.
+
+    `features` are those that reach the deployment. `is_relied_on` is True if a hard budget depends
+    on the bound; only then the rounds are bounded, and a tool without a bound is left out or named.
+    """
+    tools = facts.hosted or ((_UNNAMED,) if "hosted_tools" in features else ())
+    model = deployment.search_model
+    at = tools_at(deployment.provider_facts.name, facts.operation)
+    if deployment.translates(facts.operation):
+        tools = ()  # no translation carries them
+    if not is_relied_on:
+        calls = MOST_TOOL_CALLS if tools or model else 0
+        rows = _rows(tools, at, model)
+        return Rounds(
+            calls=calls,
+            call_usd=_unlisted_usd(rows, price),
+            fee=_uncounted(rows, deployment, model),
+        )
+    plan = _Plan(facts, deployment, at)
+    for tool in tools:
+        plan.add(tool)
+    if model is not None:
+        plan.add_model(model)
+    return plan.rounds(price, model)
+
+
+class _Plan:
+    """Adds up the rounds of a request's tools, one by one."""
+
+    def __init__(self, facts: RequestFacts, deployment: Deployment, at: ToolsAt) -> None:
+        """Start without any tool."""
+        self._deployment, self._at = deployment, at
+        self._asked = dict(facts.round_limits)
+        self._most = deployment.hosted_rounds
+        self._sent: dict[RoundLimit, int] = {}
+        self._uses: list[tuple[int, int]] = []
+        self._left_out: list[HostedTool] = []
+        self._rows: list[ToolFacts] = []
+        self._stated = self._held = 0
+        self._unbounded: tuple[HostedTool, int | None] | None = None
+
+    def add(self, tool: HostedTool) -> None:
+        """Bound one tool, leave it out, or note that nothing bounds it."""
+        row = self._at.facts_of(tool.name)
+        limit = self._limit_of(row, tool)
+        most = _least(row.most_rounds, self._at.most_rounds)
+        if row.reads_again is False and limit is None:
+            pass
+        elif limit is not None and limit.is_of_tool:
+            assert tool.index is not None, "only a tool of the list has such a limit"
+            self._uses.append((tool.index, _at_most(self._most, tool.most_uses)))
+        elif limit is not None:
+            self._sent[limit] = _at_most(self._most, self._asked.get(limit.value))
+        elif most is not None and most <= self._most:
+            self._stated += most
+        elif self._deployment.hosted_tools is HostedToolsRule.HOLD:
+            self._held = self._most
+        elif self._deployment.hosted_tools is HostedToolsRule.DROP and _can_leave_out(tool):
+            self._left_out.append(tool)
+            return
+        elif self._unbounded is None:
+            self._unbounded = (tool, most)
+        self._rows.append(row)
+
+    def add_model(self, model: SearchModels) -> None:
+        """Add the rounds of a model that searches by itself: as many as its provider states, else
+        as many as the deployment holds.
+        """
+        self._rows.append(model.tool)
+        if model.tool.most_rounds is None:
+            self._held = self._most
+        else:
+            self._stated += model.tool.most_rounds
+
+    def rounds(self, price: Price, model: SearchModels | None) -> Rounds:
+        """Return the sum."""
+        uses, limits = sum(most for _, most in self._uses), sum(self._sent.values())
+        rounds = uses + limits + self._stated + self._held
+        if self._at.most_rounds is not None:
+            rounds = min(rounds, max(self._at.most_rounds, self._held))
+        if self._unbounded is not None:
+            rounds = max(rounds, self._most)
+        tool, most = self._unbounded or (None, None)
+        members: list[tuple[str, int | bool]] = [(one.value, n) for one, n in self._sent.items()]
+        if RoundLimit.MAX_TURNS in self._sent:
+            members.append((PARALLEL_CALLS, False))
+        return Rounds(
+            windows=rounds + 1,
+            answers=1 if self._at.caps_all_rounds else rounds + 1,
+            calls=rounds if self._at.bounds_calls else max(rounds, MOST_TOOL_CALLS),
+            call_usd=_unlisted_usd(self._rows, price),
+            members=tuple(members),
+            uses=tuple(self._uses),
+            left_out=tuple(self._left_out),
+            unbounded=tool,
+            most_rounds=most,
+            fee=_uncounted(self._rows, self._deployment, model),
+        )
+
+    def _limit_of(self, row: ToolFacts, tool: HostedTool) -> RoundLimit | None:
+        """Return the member that bounds a tool's rounds in this request, None if none does."""
+        if row.limit is None or self._at.limit_is_void_with in self._asked:
+            return None
+        return None if row.limit.is_of_tool and tool.index is None else row.limit
+
+
+def _rows(
+    tools: tuple[HostedTool, ...], at: ToolsAt, model: SearchModels | None
+) -> list[ToolFacts]:
+    """Return the facts about each tool, and about the model."""
+    found = [at.facts_of(tool.name) for tool in tools]
+    return found if model is None else [*found, model.tool]
+
+
+def _unlisted_usd(rows: list[ToolFacts], price: Price) -> Decimal:
+    """Return the dearest known fee of a call of these tools that the price does not list."""
+    listed = {rate.kind for rate in price.rates}
+    fees = [row.most_call_usd for row in rows if row.bills_as not in listed]
+    return max((fee for fee in fees if fee is not None), default=Decimal(0))
+
+
+def _uncounted(
+    rows: list[ToolFacts], deployment: Deployment, model: SearchModels | None
+) -> UncountedFee | None:
+    """Return the fee that no usage counts; None if there is none. An engine of one's own charges
+    none.
+    """
+    if deployment.is_self_hosted:
+        return None
+    for row in _without_count(rows):
+        per_request = model.per_request if model is not None and model.tool is row else None
+        kind = None if row.bills_as is None else TokenKind(row.bills_as)
+        return UncountedFee(kind=kind, per_request=per_request)
+    return None
+
+
+def _without_count(rows: list[ToolFacts]) -> Iterator[ToolFacts]:
+    """Yield the tools whose calls may cost a fee and stand in no usage."""
+    return (row for row in rows if not row.is_counted and not row.is_free)
+
+
+def _can_leave_out(tool: HostedTool) -> bool:
+    """Return True if a tool can be left out without a change to another one."""
+    return tool.index is not None or tool.member is not None
+
+
+def _at_most(most: int, asked: int | None) -> int:
+    """Return the smaller of the deployment's bound and the caller's own."""
+    return most if asked is None or asked < 0 else min(most, asked)
+
+
+def _least(first: int | None, other: int | None) -> int | None:
+    """Return the smaller of two stated bounds, None if neither is stated."""
+    return min((one for one in (first, other) if one is not None), default=None)

@@ -1,0 +1,81 @@
+"""Reads which tools of a request its provider may run, and the members that bound their rounds, for
+every dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from gateway.domain.policy.request_fields import (
+    FEATURE_OF_MEMBER,
+    MOST_TOOL_NAME_CHARS,
+    ROUND_LIMITS,
+    folded_tool,
+    is_hosted_tool,
+)
+from gateway.domain.request.request import HostedTool
+
+HOSTED_TOOLS = "hosted_tools"
+MAX_USES = "max_uses"
+_decode_count = msgspec.json.Decoder(int).decode
+
+
+def hosted_tool(
+    tool: object, *, where: str, index: int | None, most_uses: int | None = None
+) -> HostedTool:
+    """Return a tool of the list `tools` that its caller may not run itself."""
+    return HostedTool(
+        name=_name_of(tool),
+        where=where,
+        index=index,
+        most_uses=most_uses,
+    )
+
+
+def hosted_member(name: str) -> HostedTool | None:
+    """Return the tool that a member of the request is; None for another member."""
+    if FEATURE_OF_MEMBER.get(name) != HOSTED_TOOLS:
+        return None
+    return HostedTool(name=folded_tool(name), where=name, member=name)
+
+
+def round_limits(members: Mapping[str, msgspec.Raw]) -> tuple[tuple[str, int], ...]:
+    """Return the request's members that bound the rounds of hosted tools, with their numbers; -1
+    for any other value that is not null.
+    """
+    found = []
+    for name in ROUND_LIMITS:
+        value = members.get(name)
+        if value is not None and bytes(value) != b"null":
+            count = count_in(value)
+            found.append((name, -1 if count is None else count))
+    return tuple(found)
+
+
+def count_in(value: msgspec.Raw | None) -> int | None:
+    """Return a whole number, None for any other value."""
+    if value is None:
+        return None
+    try:
+        return _decode_count(value)
+    except msgspec.DecodeError:
+        return None
+
+
+def _name_of(tool: object) -> str:
+    """Return the folded type of a tool: of its environment if the provider runs that, else its own,
+    else the member by which it is known; empty if it has none.
+    """
+    if not isinstance(tool, Mapping):
+        return ""
+    environment, kind = tool.get("environment"), tool.get("type")
+    if isinstance(environment, Mapping):
+        place = environment.get("type")
+        if isinstance(place, str) and place != "local":
+            return folded_tool(place[:MOST_TOOL_NAME_CHARS])
+    if isinstance(kind, str):
+        return folded_tool(kind[:MOST_TOOL_NAME_CHARS])
+    named = next((name for name in tool if isinstance(name, str) and is_hosted_tool(name)), "")
+    return folded_tool(named[:MOST_TOOL_NAME_CHARS])

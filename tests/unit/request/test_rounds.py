@@ -1,0 +1,355 @@
+"""The rounds of tools that the provider runs: what is sent to bound them, and what is held."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from gateway.domain.operation import Operation
+from gateway.domain.policy.policy import DEFAULT_ROUNDS, HostedToolsRule, Route
+from gateway.domain.policy.request_fields import UNKNOWN_TOOLS, folded_tool
+from gateway.domain.pricing.pricing import Rate, calls_hold_nusd
+from gateway.domain.pricing.settlement import UncountedFee
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.providers.hosted_tools import (
+    SEARCH_MODELS,
+    TOOLS,
+    UNKNOWN_TOOL,
+    RoundLimit,
+    search_model,
+    tools_at,
+)
+from gateway.domain.providers.table import PROVIDERS
+from gateway.domain.request.bound import Bound, bound_of
+from gateway.domain.request.request import HostedTool
+from gateway.domain.request.rounds import MOST_TOOL_CALLS, Rounds
+from tests import factories
+
+WINDOW = 1000
+# The types in the unions of tools of the SDKs (openai 3.57.0, types/responses/tool_param.py;
+# anthropic 2.14.0, types/beta/beta_tool_union_param.py) that the provider runs, and those that the
+# caller does.
+RUN_BY_OPENAI = [
+    "code_interpreter",
+    "file_search",
+    "image_generation",
+    "mcp",
+    "programmatic_tool_calling",
+    "tool_search",
+    "web_search",
+    "web_search_2025_08_26",
+    "web_search_preview",
+    "web_search_preview_2025_03_11",
+]
+RUN_BY_ANTHROPIC = [
+    "code_execution_20250522",
+    "code_execution_20250825",
+    "code_execution_20260120",
+    "code_execution_20260521",
+    "mcp_toolset",
+    "tool_search_tool_bm25_20251119",
+    "tool_search_tool_regex_20251119",
+    "web_fetch_20250910",
+    "web_fetch_20260209",
+    "web_fetch_20260309",
+    "web_fetch_20260318",
+    "web_search_20250305",
+    "web_search_20260209",
+    "web_search_20260318",
+]
+RUN_BY_CALLER = {
+    "openai": ["apply_patch", "computer", "computer_use_preview", "local_shell", "shell"],
+    "anthropic": [
+        "bash_20241022",
+        "bash_20250124",
+        "computer_20241022",
+        "computer_20250124",
+        "computer_20251124",
+        "memory_20250818",
+        "text_editor_20241022",
+        "text_editor_20250124",
+        "text_editor_20250728",
+    ],
+}
+OPERATION = {"openai": Operation.RESPONSES, "anthropic": Operation.MESSAGES}
+
+
+def tool(name: str, index: int | None = 0, **more: Any) -> HostedTool:
+    """A tool of a request."""
+    return HostedTool(name=folded_tool(name), where=f"tools: {name}", index=index, **more)
+
+
+def bound(
+    *tools: HostedTool,
+    provider: str = "openai",
+    operation: Operation = Operation.RESPONSES,
+    is_hard: bool = True,
+    limits: dict[str, int] | None = None,
+    price: Any = None,
+    **deployment: Any,
+) -> Bound:
+    """The bound of a request with tools at one deployment."""
+    facts = factories.facts(
+        operation,
+        features=frozenset({"hosted_tools"} if tools else ()),
+        output_bound_tokens=100,
+        hosted=tools,
+        round_limits=tuple((limits or {}).items()),
+    )
+    made = {
+        "provider": provider,
+        "context_window": WINDOW,
+        "native": frozenset({operation}),
+        "is_self_hosted": False,
+    }
+    return bound_of(
+        facts,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(**(made | deployment)),
+        price=price or factories.price("1000000", "1000000"),
+        is_relied_on=is_hard,
+        bounds_rounds=is_hard,
+    )
+
+
+def rounds(*tools: HostedTool, **more: Any) -> Rounds:
+    """The rounds of a request with tools."""
+    found = bound(*tools, **more).rounds
+    assert found is not None, "it has tools"
+    return found
+
+
+def every_tool() -> Iterator[tuple[str, Operation, str]]:
+    """Each provider, operation and kind of tool of the table, and an unknown one of each."""
+    for (provider, operation), at in TOOLS.items():
+        for row in at.rows:
+            yield from ((provider, operation, name or "oftomorrow") for name in row.tools)
+    for provider in PROVIDERS:
+        yield provider, Operation.RESPONSES, "oftomorrow"
+
+
+@pytest.mark.parametrize(("provider", "operation", "name"), list(every_tool()))
+@pytest.mark.parametrize("rule", list(HostedToolsRule))
+def test_a_tool_is_bounded_held_left_out_or_refused(
+    provider: str, operation: Operation, name: str, rule: HostedToolsRule
+) -> None:
+    """No tool that may read the window again is held with one window and sent without a bound."""
+    row = tools_at(provider, operation).facts_of(name)
+    at = tools_at(provider, operation)
+    found = bound(tool(name), provider=provider, operation=operation, hosted_tools=rule)
+    assert found.rounds is not None
+    assert found.is_certain == (found.rounds.unbounded is None)
+    assert found.nusd >= found.rounds.windows * WINDOW * 10**9
+    if row.limit is not None:
+        is_sent = bool(found.rounds.members or found.rounds.uses)
+        assert (is_sent, found.rounds.windows) == (True, DEFAULT_ROUNDS + 1)
+    elif row.reads_again is False:
+        assert (found.rounds.windows, found.rounds.changes_body) == (1, False)
+    elif row.most_rounds is not None and row.most_rounds <= DEFAULT_ROUNDS:
+        assert found.rounds.windows == row.most_rounds + 1
+    elif rule is HostedToolsRule.HOLD:
+        assert (found.is_certain, found.rounds.windows) == (True, DEFAULT_ROUNDS + 1)
+    elif rule is HostedToolsRule.DROP:
+        assert [one.name for one in found.rounds.left_out] == [name]
+        assert found.rounds.windows == 1
+    else:
+        assert (found.rounds.unbounded is not None, found.rounds.most_rounds) == (
+            True,
+            row.most_rounds or at.most_rounds,
+        )
+
+
+@pytest.mark.parametrize(("asked", "sent"), [(None, 3), (2, 2), (0, 0), (9, 3), (-1, 3)])
+def test_the_smaller_bound_of_deployment_and_caller_is_sent(asked: int | None, sent: int) -> None:
+    """A value that is no number of calls is replaced, because its effect is unknown."""
+    limits = {} if asked is None else {"max_tool_calls": asked}
+    found = rounds(tool("web_search"), limits=limits, hosted_rounds=3)
+    assert (found.members, found.windows) == ((("max_tool_calls", sent),), sent + 1)
+    uses = rounds(
+        tool("web_search_20250305", most_uses=asked),
+        provider="anthropic",
+        operation=Operation.MESSAGES,
+        hosted_rounds=3,
+    )
+    assert (uses.uses, uses.windows) == (((0, sent),), sent + 1)
+
+
+def test_the_uses_of_several_tools_add_up_to_the_loop_of_the_provider() -> None:
+    """Each tool has its own bound there, and the provider's loop ends after ten."""
+    searches = [tool("web_search_20250305", index) for index in range(4)]
+    at: dict[str, Any] = {"provider": "anthropic", "operation": Operation.MESSAGES}
+    assert rounds(*searches[:2], **at).windows == 9
+    assert rounds(*searches, **at).windows == 11
+
+
+def test_turns_bound_the_calls_only_without_parallel_calls() -> None:
+    """xAI's model may call several tools in one turn, each for a fee."""
+    found = rounds(tool("web_search"), tool("x_search", 1), provider="xai", limits={"max_turns": 2})
+    assert found.members == (("max_turns", 2), ("parallel_tool_calls", False))
+    assert (found.windows, found.calls) == (3, 2)
+
+
+def test_a_member_that_releases_the_limit_leaves_the_tool_unbounded() -> None:
+    """OpenRouter ignores `max_tool_calls` beside `stop_server_tools_when`."""
+    search = tool("openrouter:web_search")
+    assert rounds(search, provider="openrouter").windows == DEFAULT_ROUNDS + 1
+    released = rounds(search, provider="openrouter", limits={"stop_server_tools_when": -1})
+    assert (released.unbounded, released.most_rounds) == (search, 30)
+    held = rounds(
+        search, provider="openrouter", limits={"stop_server_tools_when": -1}, hosted_rounds=30
+    )
+    assert (held.unbounded, held.windows, held.calls) == (None, 31, MOST_TOOL_CALLS)
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic"])
+def test_each_type_of_the_sdks_is_known(provider: str) -> None:
+    """What the caller runs reads the window once; what the provider runs does not."""
+    at = tools_at(provider, OPERATION[provider])
+    run = RUN_BY_OPENAI if provider == "openai" else RUN_BY_ANTHROPIC
+    for name in run:
+        row = at.facts_of(folded_tool(name))
+        assert row.limit is not None or at.most_rounds is not None, name
+        assert row.reads_again is not False, name
+    for name in RUN_BY_CALLER[provider]:
+        assert at.facts_of(folded_tool(name)).reads_again is False, name
+
+
+def test_a_tool_inside_something_else_can_be_neither_bounded_nor_left_out_alone() -> None:
+    """The request's own limit still holds; a limit of each tool has no place."""
+    nested = tool("web_search_20250305", index=None)
+    found = rounds(
+        nested,
+        provider="anthropic",
+        operation=Operation.MESSAGES,
+        hosted_tools=HostedToolsRule.DROP,
+    )
+    assert (found.unbounded, found.left_out) == (nested, ())
+    assert rounds(tool("web_search", index=None)).members == (("max_tool_calls", 4),)
+
+
+def test_a_round_without_a_window_has_no_bound() -> None:
+    """The window bounds each reading; an unknown tool's results are not in the body either."""
+    assert not bound(tool("web_search"), context_window=None).is_certain
+    facts = factories.facts(
+        Operation.RESPONSES, features=frozenset({UNKNOWN_TOOLS}), hosted=(tool("oftomorrow"),)
+    )
+    found = bound_of(
+        facts,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(provider="openai", context_window=WINDOW),
+        price=factories.price("1", "1"),
+        is_relied_on=True,
+        bounds_rounds=True,
+    )
+    assert found.input_tokens == WINDOW
+
+
+def test_without_a_hard_budget_nothing_is_bounded() -> None:
+    """A token limit and a soft budget take the same guess as before."""
+    found = bound(tool("web_search"), is_hard=False)
+    assert found.rounds is not None
+    assert (found.rounds.windows, found.rounds.changes_body) == (1, False)
+    assert (found.rounds.calls, found.tokens) == (MOST_TOOL_CALLS, WINDOW + 100)
+
+
+def test_the_maximum_of_openai_bounds_all_rounds_and_that_of_others_each_one() -> None:
+    """OpenAI's is of "a response"; no other page says so."""
+    assert bound(tool("web_search")).sent_output_tokens == 100
+    at: dict[str, Any] = {"provider": "anthropic", "operation": Operation.MESSAGES}
+    capped = bound(tool("web_search_20250305"), **at)
+    assert capped.rounds is not None
+    assert (capped.rounds.answers, capped.sent_output_tokens) == (5, 500)
+
+
+def test_a_past_request_of_unknown_tools_is_held_like_any_other_tool() -> None:
+    """A replay knows of the feature alone."""
+    facts = factories.facts(Operation.RESPONSES, features=frozenset({"hosted_tools"}))
+    found = bound_of(
+        facts,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(provider="openai", context_window=WINDOW),
+        price=factories.price("1", "1"),
+        bounds_rounds=True,
+    )
+    assert found.rounds is not None
+    assert found.rounds.windows == DEFAULT_ROUNDS + 1
+
+
+def test_a_listed_price_of_calls_is_held_instead_of_the_known_fee() -> None:
+    """A negotiated price counts, also if it is lower."""
+    listed = factories.price("1", "1")
+    rate = Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(1000))
+    assert rounds(tool("web_search"), price=listed).call_usd == Decimal("0.025")
+    own = replace(listed, rates=(*listed.rates, rate))
+    assert rounds(tool("web_search"), price=own).call_usd == 0
+
+
+@pytest.mark.parametrize(("calls", "usd", "nusd"), [(0, "0.025", 0), (4, "0.025", 10**8)])
+def test_the_fees_of_calls_are_held(calls: int, usd: str, nusd: int) -> None:
+    """In nano-dollars."""
+    assert calls_hold_nusd(calls, usd=Decimal(usd)) == nusd
+    assert calls_hold_nusd(3, usd=Decimal("0.0000000001")) == 1
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "is_hosted", "fee"),
+    [
+        ("openai", "gpt-4o-search-preview", False, UncountedFee(kind=TokenKind.WEB_SEARCH)),
+        ("openai", "gpt-5-search-api-2025-10-14", False, UncountedFee(kind=TokenKind.WEB_SEARCH)),
+        ("openai", "gpt-5", False, None),
+        ("openrouter", "qwen/qwen3:online", False, UncountedFee(kind=TokenKind.WEB_SEARCH)),
+        ("groq", "groq/compound-mini", False, UncountedFee(kind=None)),
+        (
+            "openai_compatible",
+            "sonar-pro",
+            False,
+            UncountedFee(kind=TokenKind.WEB_SEARCH, per_request=1),
+        ),
+        (
+            "openai_compatible",
+            "sonar-deep-research",
+            False,
+            UncountedFee(kind=TokenKind.WEB_SEARCH),
+        ),
+        ("vllm", "sonar-pro", True, None),
+    ],
+)
+def test_a_model_that_searches_by_itself_has_a_fee(
+    provider: str, model: str, is_hosted: bool, fee: UncountedFee | None
+) -> None:
+    """Its usage does not count the searches; an engine of one's own has no fees."""
+    for is_hard in (False, True):
+        found = bound(
+            provider=provider,
+            operation=Operation.CHAT,
+            model=model,
+            is_self_hosted=is_hosted,
+            is_hard=is_hard,
+        )
+        assert (None if found.rounds is None else found.rounds.fee) == fee
+
+
+def test_a_request_has_a_fee_if_one_of_its_tools_is_not_counted() -> None:
+    """Code at Anthropic is billed by the hour of a container, and nothing in the usage says so."""
+    at: dict[str, Any] = {"provider": "anthropic", "operation": Operation.MESSAGES}
+    counted = rounds(tool("web_search_20250305"), tool("web_fetch_20250910", 1), **at)
+    assert counted.fee is None
+    code = rounds(tool("code_execution_20250825"), hosted_rounds=10, **at)
+    assert code.fee == UncountedFee(kind=TokenKind.CODE_INTERPRETER)
+    assert rounds(tool("oftomorrow")).fee == UncountedFee(kind=None)
+    assert rounds(tool("oftomorrow"), provider="vllm", is_self_hosted=True).fee is None
+
+
+def test_every_fact_has_a_source_and_a_day() -> None:
+    """A fact that nobody can look up again is a guess."""
+    rows = [row for at in TOOLS.values() for row in at.rows]
+    rows += [entry.tool for entry in SEARCH_MODELS]
+    for row in rows:
+        assert row is UNKNOWN_TOOL or "2026-" in row.source, row
+        assert row.limit is None or isinstance(row.limit, RoundLimit)
+        assert row.bills_as is None or TokenKind(row.bills_as)
+    assert search_model("mistral", "mistral-large") is None
