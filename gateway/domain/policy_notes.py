@@ -102,12 +102,24 @@ def _on_shadows(policy: Policy) -> Iterator[Note]:
 def _on_deployments(policy: Policy) -> Iterator[Note]:
     """Yield notes on deployments: unused ones, and doubts about their region, address or price."""
     used = {name for route in policy.routes.values() for name in route.deployments}
+    has_hard = any(rule.is_hard for rule in policy.budgets)
     for at, deployment in enumerate(policy.deployments.values()):
         name = deployment.name
         if name not in used:
             yield ("deployments", at, "name"), f"no route uses deployment '{name}'"
         for field, message in (*_on_place(deployment), *_on_price(deployment)):
             yield ("deployments", at, field), message
+        if has_hard and deployment.context_window is None:
+            for field, message in _on_rounds(deployment):
+                yield ("deployments", at, field), message
+
+
+def _on_rounds(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield notes on a deployment without a context window whose requests a hard budget refuses."""
+    if "hosted_tools" in deployment.allows:
+        yield "allows", "hard budgets refuse these tools here: they need 'context_window'"
+    if deployment.search_model is not None:
+        yield "model", "it searches by itself: hard budgets refuse it without 'context_window'"
 
 
 def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:

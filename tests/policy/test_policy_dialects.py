@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.operation import OF_OPENAI, ONLY_STATED, Operation
-from gateway.domain.policy.policy import AMBIENT, Billing, Credentials, FieldLoss
+from gateway.domain.policy.policy import AMBIENT, Billing, Credentials, FieldLoss, HostedToolsRule
 from gateway.domain.providers.table import PROVIDERS
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective, to_yaml
@@ -268,3 +268,34 @@ def test_a_missing_key_names_the_identity_of_the_platform() -> None:
     """An admin on AWS has no key to write."""
     (finding,) = findings(document(provider="bedrock")) or ()
     assert finding.message.endswith("'api_key: env:BEDROCK_API_KEY' or 'credentials: ambient'")
+
+
+@pytest.mark.parametrize(
+    ("fields", "budget", "noted"),
+    [
+        ("allows: [hosted_tools]", "hard", ["allows"]),
+        ("allows: [hosted_tools]", "soft", []),
+        ("allows: [hosted_tools], context_window: 1000", "hard", []),
+        ("allows: [store]", "hard", []),
+    ],
+)
+def test_tools_that_a_hard_budget_would_refuse_are_noted(
+    fields: str, budget: str, noted: list[str]
+) -> None:
+    """Each round reads the window, so the hold needs it."""
+    budgets = f"budgets: [{{period: day, limit_usd: 1, kind: {budget}}}]"
+    text = document(fields).replace("routes: [assistant]", f"routes: [assistant], {budgets}")
+    found = [note for note in parse(text).notes if "context_window" in note.message]
+    assert [note.field.split(".")[-1] for note in found] == noted
+
+
+def test_the_rule_for_tools_without_a_bound_is_read_and_shown() -> None:
+    """Both fields have defaults, and a wrong word names the right ones."""
+    parsed = parse(document("hosted_rounds: 10, hosted_tools: hold")).policy
+    one = parsed.deployments["one"]
+    assert (one.hosted_rounds, one.hosted_tools) == (10, HostedToolsRule.HOLD)
+    shown = effective(parsed)["deployments"][0]
+    assert (shown["hosted_rounds"], shown["hosted_tools"]) == (10, "hold")
+    (finding,) = findings(document("hosted_tools: keep")) or ()
+    assert all(rule in finding.message for rule in ("refuse", "drop", "hold"))
+    assert findings(document("hosted_rounds: 0"))

@@ -100,7 +100,7 @@ def bound_of(
         features = features - deployment.unsent_features(facts.operation)
     if deployment.search_model is not None or (features and not _TOOLS.isdisjoint(features)):
         rounds = rounds_of(facts, deployment, price, features=features, is_relied_on=bounds_rounds)
-        if rounds.windows > 1 and window is not None:
+        if window is not None and (rounds.windows > 1 or deployment.search_model is not None):
             prompt_tokens = window  # the results of the tools come on top of the body
         nusd = _nusd_of_rounds(price, prompt_tokens, answer_tokens, rounds)
     else:

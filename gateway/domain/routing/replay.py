@@ -334,7 +334,13 @@ def hold_nusd(request: PastRequest, fate: Fate) -> int:
         choices=request.choices,
         prompts=request.prompts,
     )
-    return bound_of(ask, route=fate.route, deployment=fate.deployment, price=fate.price).nusd
+    return bound_of(
+        ask,
+        route=fate.route,
+        deployment=fate.deployment,
+        price=fate.price,
+        bounds_rounds=bool(fate.accounts),
+    ).nusd
 
 
 @dataclass(slots=True)

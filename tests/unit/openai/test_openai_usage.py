@@ -413,6 +413,29 @@ def test_calls_of_hosted_tools_are_counted(output: Any, expected: dict[str, int]
     )
 
 
+@pytest.mark.parametrize(
+    ("action", "is_charged"),
+    [
+        ({"action": {"type": "search", "queries": ["a", "b"]}}, True),
+        ({"action": {"type": "open_page", "url": "https://example.org"}}, False),
+        ({"action": {"type": "find_in_page", "pattern": "x"}}, False),
+        ({"action": {"type": "of_tomorrow"}}, True),
+        ({"action": {"type": ["open_page"]}}, True),
+        ({"action": {}}, True),
+        ({"action": "open_page"}, True),
+        ({"action": None}, True),
+        ({}, True),
+    ],
+)
+def test_only_search_actions_of_a_web_search_are_charged(
+    action: dict[str, Any], is_charged: bool
+) -> None:
+    """OpenAI's guide names a cost of these alone; an unknown action counts as one."""
+    items = [{"type": "web_search_call", **action}, {"type": "file_search_call", **action}]
+    found = with_tool_calls(TokenUsage(), json.dumps(items).encode())
+    assert found == TokenUsage(web_search_calls=1 if is_charged else None, file_search_calls=1)
+
+
 def test_xai_bills_the_calls_that_its_usage_counts() -> None:
     """Its output lists failed calls as well, and the sources that it read are free."""
     details = b'{"web_search_calls":1,"x_search_calls":2,"file_search_calls":0}'

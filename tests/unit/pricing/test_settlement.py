@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.pricing.pricing import MOST_NUSD
-from gateway.domain.pricing.settlement import Counted, Settlement
-from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenUsage, UsageSource
+from gateway.domain.pricing.pricing import MOST_NUSD, Rate
+from gateway.domain.pricing.settlement import Counted, Settlement, UncountedFee
+from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 from tests.factories import price, settled
 
 HELD_NUSD = 100_000
@@ -454,3 +456,46 @@ def test_a_count_of_any_length_is_kept_short() -> None:
         input_tokens=10**18, cached_input_tokens=-(10**18), output_tokens=7
     )
     assert not usage.bounded.is_plausible
+
+
+# ---- fees that no usage counts
+
+SEARCHES = replace(
+    price(), rates=(*price().rates, Rate(kind=TokenKind.WEB_SEARCH, usd_per_mtok=Decimal(10)))
+)
+UNCOUNTED = UncountedFee(kind=TokenKind.WEB_SEARCH)
+
+
+@pytest.mark.parametrize("fee", [UNCOUNTED, UncountedFee(kind=None)])
+@pytest.mark.parametrize(
+    "known",
+    [{"final": USAGE}, {"running": USAGE}, {"counted": Counted(usage=USAGE, is_exact=True)}],
+)
+def test_tokens_beside_an_uncounted_fee_are_held(fee: UncountedFee, known: dict[str, Any]) -> None:
+    """Their cost would be too little, whoever counted them."""
+    found = settled(**{"final": None} | known, fee=fee, price=SEARCHES, held_nusd=HELD_NUSD)
+    assert (found.source, found.cost_nusd, found.held_nusd) == (
+        UsageSource.UNKNOWN,
+        None,
+        HELD_NUSD,
+    )
+    assert (found.usage, found.is_suspect) == (USAGE, False)
+
+
+def test_calls_that_the_usage_counts_are_charged() -> None:
+    """A figure of the provider settles the fee."""
+    counted = msgspec.structs.replace(USAGE, web_search_calls=2)
+    assert charged(counted, fee=UNCOUNTED, price=SEARCHES).cost_nusd == 30_000 + 20_000
+
+
+def test_a_fee_of_each_request_is_charged_once() -> None:
+    """The provider states how many calls a request is billed; without a price it is held."""
+    fee = UncountedFee(kind=TokenKind.WEB_SEARCH, per_request=1)
+    found = charged(USAGE, fee=fee, price=SEARCHES)
+    assert (found.cost_nusd, found.usage.web_search_calls) == (30_000 + 10_000, 1)
+    assert charged(USAGE, fee=fee).cost_nusd is None
+
+
+def test_what_was_not_served_has_no_fee() -> None:
+    """A refused request is not billed."""
+    assert charged(None, was_served=False, fee=UNCOUNTED).cost_nusd == 0

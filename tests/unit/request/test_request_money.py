@@ -263,6 +263,28 @@ async def test_an_unbounded_request_is_refused_under_a_hard_budget_alone() -> No
     assert (await free.answer(max_tokens=None)).budget_remaining_nusd is None
 
 
+async def test_a_request_without_a_bound_goes_to_a_deployment_that_bounds_it() -> None:
+    """The refusal of the first one is no reason while another one takes the request."""
+    on = Stage([FakeUpstreamAnswer([WHOLE])])
+    one, two = factories.deployment("one"), factories.deployment("two", max_output_tokens=50)
+    await on.answer(one, two, max_tokens=None)
+    assert [event.deployment for event in on.journal.events] == ["two"]
+
+
+async def test_recovery_does_not_charge_tokens_beside_an_uncounted_fee() -> None:
+    """A running figure is not all that the provider bills, so the hold stands."""
+    plain = Stage([FakeUpstreamAnswer([WHOLE])])
+    searching = Stage([FakeUpstreamAnswer([WHOLE])], limit_usd=None)
+    model = "gpt-4o-search-preview"
+    found = await searching.answer(factories.deployment("one", provider="openai", model=model))
+    assert found.attempt.observed.usage is not None
+    assert found.attempt.running_usage() is None
+    (event,) = searching.journal.events
+    assert (event.cost_nusd, event.held_nusd) == (None, found.attempt.bound.nusd)
+    usual = (await plain.answer()).attempt
+    assert usual.running_usage() == usual.observed.usage
+
+
 async def test_a_full_deployment_is_passed_over() -> None:
     """Its limit is no failure: the next one answers, and the attempt counts as the first."""
     on = Stage([FakeUpstreamAnswer([WHOLE]), FakeUpstreamAnswer([WHOLE])])

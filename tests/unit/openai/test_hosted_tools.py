@@ -1,0 +1,98 @@
+"""The tools of a request that its provider may run, as they are read in each dialect."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway.domain.operation import Operation
+from gateway.domain.request.request import HostedTool, RequestFacts
+from gateway.wire.openai.request.hosted import hosted_tool
+from tests import factories
+
+MESSAGES = [{"role": "user", "content": "x"}]
+
+
+def facts(operation: Operation, **members: Any) -> RequestFacts:
+    """The facts of a request."""
+    prompt: dict[str, Any] = {"input": "x"}
+    if operation is not Operation.RESPONSES:
+        prompt = {"messages": MESSAGES}
+    body = json.dumps({"model": "a", "max_tokens": 5, **prompt, **members}).encode()
+    return factories.read(body, operation).facts
+
+
+@pytest.mark.parametrize(
+    ("tool", "name"),
+    [
+        ({"type": "web_search"}, "websearch"),
+        ({"type": "of-tomorrow", "x": 1}, "oftomorrow"),
+        ({"googleSearch": {}}, "googlesearch"),
+        ({"type": 7, "url_context": {}}, "urlcontext"),
+        ({"type": "shell", "environment": {"type": "container_auto"}}, "containerauto"),
+        ({"type": "shell", "environment": {"type": "local"}}, "shell"),
+        ({"type": "shell", "environment": {"type": 5}}, "shell"),
+        ({"x": 1}, ""),
+        ({"type": "y" * 100}, "y" * 64),
+    ],
+)
+def test_a_tool_is_named_by_what_the_provider_runs(tool: dict[str, Any], name: str) -> None:
+    """Tools of the caller's own are no such tools."""
+    own = {"type": "function", "name": "f"}
+    (found,) = facts(Operation.RESPONSES, tools=[own, tool]).hosted
+    assert (found.name, found.index, found.member) == (name, 1, None)
+
+
+def test_a_value_that_is_no_tool_has_no_name() -> None:
+    """Prompts may hold lists of anything under this name."""
+    assert hosted_tool(7, where="tools", index=None).name == ""
+
+
+def test_members_are_tools_too() -> None:
+    """A chat has no list of the provider's tools, but members."""
+    found = facts(Operation.CHAT, web_search_options={}, plugins=None).hosted
+    assert found == (
+        HostedTool(
+            name="websearchoptions", where="web_search_options", member="web_search_options"
+        ),
+    )
+    servers = facts(Operation.MESSAGES, mcp_servers=[{"type": "url", "url": "https://x"}]).hosted
+    assert [one.member for one in servers] == ["mcp_servers"]
+    assert facts(Operation.CHAT, priority=3).hosted == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "most"), [(8, 8), (0, 0), ("8", None), (1.5, None), (True, None), (None, None)]
+)
+def test_a_tool_of_anthropic_has_its_own_bound(value: Any, most: int | None) -> None:
+    """Only a whole number is one."""
+    search = {"type": "web_search_20250305", "name": "web_search", "max_uses": value}
+    (found,) = facts(Operation.MESSAGES, tools=[search]).hosted
+    assert (found.name, found.most_uses) == ("websearch20250305", most)
+
+
+def test_an_advisor_is_another_model_and_no_round() -> None:
+    """No bound covers it, so a hard budget refuses it whatever its uses."""
+    found = facts(Operation.MESSAGES, tools=[{"type": "advisor_20260301", "name": "advisor"}])
+    assert (found.hosted, "rerouting" in found.features) == ((), True)
+
+
+def test_the_limits_of_the_request_are_read_beside_a_tool_alone() -> None:
+    """They mean nothing without one. A value that is no number may mean anything."""
+    limits = {"max_tool_calls": 3, "max_turns": "2", "stop_server_tools_when": None}
+    search = [{"type": "web_search"}]
+    assert facts(Operation.RESPONSES, **limits).round_limits == ()
+    found = facts(Operation.RESPONSES, tools=search, **limits).round_limits
+    assert found == (("max_tool_calls", 3), ("max_turns", -1))
+
+
+def test_a_tool_inside_the_prompt_or_a_namespace_has_no_place_in_the_list() -> None:
+    """It is one all the same."""
+    space = {"type": "namespace", "name": "n", "tools": [{"type": "web_search"}]}
+    (inside,) = facts(Operation.RESPONSES, tools=[space]).hosted
+    assert (inside.name, inside.index) == ("websearch", None)
+    item = {"type": "tool_search_output", "tools": [{"type": "mcp", "server_label": "s"}]}
+    (nested,) = facts(Operation.RESPONSES, input=[item]).hosted
+    assert (nested.name, nested.where, nested.index) == ("mcp", "input: tools: mcp", None)
