@@ -79,10 +79,9 @@ def rounds_of(
     if deployment.translates(facts.operation):
         tools = ()  # no translation carries them
     if not is_relied_on:
-        calls = MOST_TOOL_CALLS if tools or model else 0
         rows = _rows(tools, at, model)
         return Rounds(
-            calls=calls,
+            calls=_most_calls(rows, at),
             call_usd=_unlisted_usd(rows, price),
             fee=_uncounted(rows, deployment, model),
         )
@@ -180,6 +179,18 @@ def _rows(
     """Return the facts about each tool, and about the model."""
     found = [at.facts_of(tool.name) for tool in tools]
     return found if model is None else [*found, model.tool]
+
+
+def _most_calls(rows: list[ToolFacts], at: ToolsAt) -> int:
+    """Return the most calls with a fee that nothing relies on: as the provider states, else a
+    guess.
+    """
+    calls = 0
+    for row in rows:
+        if not row.is_free:
+            stated = _least(row.most_rounds, at.most_rounds)
+            calls += MOST_TOOL_CALLS if stated is None else stated
+    return min(calls, MOST_TOOL_CALLS)
 
 
 def _unlisted_usd(rows: list[ToolFacts], price: Price) -> Decimal:

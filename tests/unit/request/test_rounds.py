@@ -254,6 +254,11 @@ def test_without_a_hard_budget_nothing_is_bounded() -> None:
     assert found.rounds is not None
     assert (found.rounds.windows, found.rounds.changes_body) == (1, False)
     assert (found.rounds.calls, found.tokens) == (MOST_TOOL_CALLS, WINDOW + 100)
+    at: dict[str, Any] = {"provider": "anthropic", "operation": Operation.MESSAGES}
+    assert rounds(tool("code_execution_20250825"), is_hard=False, **at).calls == 10
+    assert rounds(tool("web_fetch_20250910"), is_hard=False, **at).calls == 0
+    chat: dict[str, Any] = {"operation": Operation.CHAT, "model": "gpt-5-search-api"}
+    assert rounds(is_hard=False, **chat).calls == 1
 
 
 def test_the_maximum_of_openai_bounds_all_rounds_and_that_of_others_each_one() -> None:
