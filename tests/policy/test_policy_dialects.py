@@ -285,7 +285,7 @@ def test_tools_that_a_hard_budget_would_refuse_are_noted(
     """Each round reads the window, so the hold needs it."""
     budgets = f"budgets: [{{period: day, limit_usd: 1, kind: {budget}}}]"
     text = document(fields).replace("routes: [assistant]", f"routes: [assistant], {budgets}")
-    found = [note for note in parse(text).notes if "context_window" in note.message]
+    found = [note for note in parse(text).notes if "these tools" in note.message]
     assert [note.field.split(".")[-1] for note in found] == noted
 
 

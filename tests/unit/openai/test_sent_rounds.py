@@ -78,6 +78,7 @@ def test_without_any_tool_nothing_of_tools_is_sent() -> None:
     """An empty list is refused, and so is a choice beside none."""
     read = body(parallel_tool_calls=True, tool_choice="auto", tools=[SEARCH])
     assert sent(read, Rounds(left_out=LEFT_OUT)) == BODY
+    assert sent(body(tools=[SEARCH]), Rounds(left_out=LEFT_OUT)) == BODY
     member = HostedTool(name="plugins", where="plugins", member="plugins")
     chat = factories.read(b'{"plugins":[{"id":"web"}],"model":"a","messages":[]}')
     assert sent(chat, Rounds(left_out=(member,))) == {"model": "a", "messages": []}

@@ -231,6 +231,18 @@ def test_a_tool_inside_something_else_can_be_neither_bounded_nor_left_out_alone(
     assert rounds(tool("web_search", index=None)).members == (("max_tool_calls", 4),)
 
 
+def test_the_first_of_several_tools_without_a_bound_is_named() -> None:
+    """Each of them is a reason, and the message has room for one."""
+    first, second = tool("of_tomorrow"), tool("of_next_year", 1)
+    assert rounds(first, second, provider="vllm").unbounded == first
+
+
+def test_a_translated_request_has_no_such_tools() -> None:
+    """No translation carries them, so nothing is bounded for them."""
+    found = rounds(tool("web_search"), native=frozenset({Operation.CHAT}))
+    assert (found.windows, found.calls, found.changes_body) == (1, 0, False)
+
+
 def test_a_round_without_a_window_has_no_bound() -> None:
     """The window bounds each reading; an unknown tool's results are not in the body either."""
     assert not bound(tool("web_search"), context_window=None).is_certain

@@ -54,10 +54,8 @@ def round_limits(members: Mapping[str, msgspec.Raw]) -> tuple[tuple[str, int], .
     return tuple(found)
 
 
-def count_in(value: msgspec.Raw | None) -> int | None:
+def count_in(value: msgspec.Raw) -> int | None:
     """Return a whole number, None for any other value."""
-    if value is None:
-        return None
     try:
         return _decode_count(value)
     except msgspec.DecodeError:
