@@ -94,7 +94,6 @@ class SearchModels:
 
 
 UNKNOWN_TOOL = ToolFacts(tools=("",), reads_again=None, source="no published fact")
-UNKNOWN_TOOLS_AT = ToolsAt(rows=(UNKNOWN_TOOL,))
 
 _NO_FEE = Decimal(0)
 # "An upper bound for the number of tokens that can be generated for a response", and "the maximum
@@ -169,6 +168,19 @@ _OPENAI_RESPONSES = ToolsAt(
             tools=("",), reads_again=None, limit=RoundLimit.MAX_TOOL_CALLS, source=_OPENAI
         ),
     ),
+)
+# Any server of OpenAI's dialect leaves these to the caller.
+UNKNOWN_TOOLS_AT = ToolsAt(
+    rows=(
+        ToolFacts(
+            tools=("applypatch", "localshell"),
+            reads_again=False,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=_OPENAI_TOOLS,
+        ),
+        UNKNOWN_TOOL,
+    )
 )
 _CHAT_SEARCH = ToolFacts(
     tools=("websearchoptions",),

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
+from gateway.domain.policy.request_fields import UNKNOWN_TOOLS
 from gateway.domain.request.request import HostedTool, RequestFacts
 from gateway.wire.openai.request.hosted import hosted_tool
 from tests import factories
@@ -43,6 +44,26 @@ def test_a_tool_is_named_by_what_the_provider_runs(tool: dict[str, Any], name: s
     own = {"type": "function", "name": "f"}
     (found,) = facts(Operation.RESPONSES, tools=[own, tool]).hosted
     assert (found.name, found.index, found.member) == (name, 1, None)
+
+
+@pytest.mark.parametrize("operation", [Operation.CHAT, Operation.RESPONSES])
+@pytest.mark.parametrize("kind", ["function", "custom"])
+def test_an_own_tool_with_an_unknown_member_is_still_the_callers(
+    operation: Operation, kind: str
+) -> None:
+    """It has no rounds; a residency rule asks for leave because of the member."""
+    tools = [{"type": kind, "name": "f", "of_tomorrow": 1}]
+    found = facts(operation, tools=tools)
+    assert (found.hosted, UNKNOWN_TOOLS in found.features) == ((), True)
+
+
+def test_an_own_tool_of_anthropic_may_have_no_type() -> None:
+    """Its clients leave it out."""
+    own = {"name": "f", "input_schema": {}, "of_tomorrow": 1}
+    search = {"google_search": {}}
+    found = facts(Operation.MESSAGES, tools=[own, {**own, "type": "custom"}, search])
+    assert [(one.name, one.index) for one in found.hosted] == [("googlesearch", 2)]
+    assert UNKNOWN_TOOLS in found.features
 
 
 def test_a_value_that_is_no_tool_has_no_name() -> None:

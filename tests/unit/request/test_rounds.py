@@ -218,6 +218,12 @@ def test_each_type_of_the_sdks_is_known(provider: str) -> None:
         assert at.facts_of(folded_tool(name)).reads_again is False, name
 
 
+def test_a_tool_that_every_server_leaves_to_the_caller_has_no_rounds() -> None:
+    """Codex and its relatives send these to any server of the dialect."""
+    for name in ("apply_patch", "local_shell"):
+        assert rounds(tool(name), provider="vllm").windows == 1
+
+
 def test_a_tool_inside_something_else_can_be_neither_bounded_nor_left_out_alone() -> None:
     """The request's own limit still holds; a limit of each tool has no place."""
     nested = tool("web_search_20250305", index=None)

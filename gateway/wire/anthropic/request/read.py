@@ -185,9 +185,7 @@ def _note_tools(tools: Tools | None, needs: Needs) -> None:
         return
     needs.capabilities.add("tools")
     for feature, tool in tools.features:
-        needs.leave(feature, tool.where)
-        if feature != "rerouting":
-            needs.hosted.append(tool)
+        needs.note_tool(feature, tool)
         if feature != "hosted_tools":
             needs.is_sized = False  # an unknown tool's definition stands at the provider
 

@@ -83,7 +83,10 @@ def read_tools(value: msgspec.Raw) -> Tools:
         if (feature := _feature_of(tool)) is not None:
             name, where = feature
             uses: Any = tool.get(MAX_USES)
-            found.append((name, hosted_tool(tool, where=where, index=index, most_uses=uses)))
+            # A tool without a type is the caller's own.
+            kind = tool.get("type") or ("custom" if name == UNKNOWN_TOOLS else None)
+            typed = {**tool, "type": kind}
+            found.append((name, hosted_tool(typed, where=where, index=index, most_uses=uses)))
     known = sum(tool.get("type") not in (None, "custom") for tool in tools)
     return Tools(len(tools), known, tuple(found))
 

@@ -270,8 +270,7 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
         needs.is_sized = False
     elif name == "tools":
         for feature, tool in features_of_tools(value):
-            needs.leave(feature, f"{top}: {tool.where}")
-            needs.hosted.append(replace(tool, where=f"{top}: {tool.where}", index=None))
+            needs.note_tool(feature, replace(tool, where=f"{top}: {tool.where}", index=None))
 
 
 def _note_address(top: str, key: str, text: str, needs: Needs) -> None:

@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
+from gateway.domain.policy.request_fields import OWN_TOOLS, UNKNOWN_TOOLS
 from gateway.domain.request.request import HostedTool
-from gateway.wire.openai.request.hosted import hosted_member
+from gateway.wire.openai.request.hosted import HOSTED_TOOLS, hosted_member
 
 
 class Needs:
@@ -29,6 +30,14 @@ class Needs:
         the request that needs it.
         """
         self.features.setdefault(feature, where)
+
+    def note_tool(self, feature: str, tool: HostedTool) -> None:
+        """Record the permission that a tool needs, and the tool if the provider may run it: not an
+        own one with members that nobody knows, nor another model's.
+        """
+        self.leave(feature, tool.where)
+        if feature == HOSTED_TOOLS or (feature == UNKNOWN_TOOLS and tool.name not in OWN_TOOLS):
+            self.hosted.append(tool)
 
     def note_member(self, name: str) -> None:
         """Record a member of the request if it is a tool that the provider runs."""

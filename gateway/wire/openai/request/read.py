@@ -203,8 +203,7 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
         if tools:
             needs.capabilities.add("tools")
         for feature, tool in features_of_tools(tools):
-            needs.leave(feature, tool.where)
-            needs.hosted.append(tool)
+            needs.note_tool(feature, tool)
     if "functions" in members:
         needs.capabilities.add("tools")
     for name, value in members.items():
