@@ -196,6 +196,7 @@ class FakeLeases:
     is_lost: bool = False
     loses_next_reply: bool = False
     admission: threading.Event | None = None
+    last_stated: datetime | None = None  # its clock, if it states one
     _turns: dict[tuple[UUID, str, int], tuple[int, int]] = field(default_factory=dict)
     _transaction: threading.Lock = field(default_factory=threading.Lock)
 

@@ -49,6 +49,7 @@ FIELDS = (
     "spent_usd",
     "held_usd",
     "leased_usd",
+    "taken_over_usd",
     "remaining_usd",
     "used_share",
     "forecast_usd",
@@ -75,7 +76,15 @@ HEADS = (
     "forecast",
     "resets",
 )
-MONEY = ("limit_usd", "granted_usd", "spent_usd", "held_usd", "leased_usd", "remaining_usd")
+MONEY = (
+    "limit_usd",
+    "granted_usd",
+    "spent_usd",
+    "held_usd",
+    "leased_usd",
+    "taken_over_usd",
+    "remaining_usd",
+)
 FORECAST_NOTE = "forecast: at the end of the period, at the present rate"
 
 BudgetArgument = Annotated[
@@ -482,6 +491,7 @@ def _summary(one: BudgetStanding) -> dict[str, str]:
         "spent": f"{format_usd(one.spent_usd)}, {_share(one.used_share)} of limit and grants",
         "leased": f"{format_usd(one.leased_usd)}, {format_usd(one.held_usd)} of it held by "
         "requests under way",
+        "taken over": f"{format_usd(one.taken_over_usd)}, of windows that overlap this one",
         "left": format_usd(one.remaining_usd),
         "forecast": _forecast(one),
     }

@@ -283,6 +283,10 @@ class EventLedger(Protocol):
 class BudgetLeaseStore(Protocol):
     """The workers' budget leases in Postgres. Called in a thread."""
 
+    @property
+    def last_stated(self) -> datetime | None:
+        """Return Postgres's time at the end of the last exchange; None before the first one."""
+
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         """Give back and take slices of budgets in Postgres for a worker's asks, each numbered turn
         once; return the granted ones.

@@ -23,7 +23,7 @@ from gateway.api.large_bodies import LargeBodies
 from gateway.api.metrics_page import MetricsPage
 from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.api.request_slots import RequestSlots
-from gateway.domain.budgets.health import allowance_checks
+from gateway.domain.budgets.health import allowance_checks, clock_check
 from gateway.domain.checks import Check
 from gateway.domain.ledger.health import health_checks
 from gateway.domain.request.end_user import end_user_key
@@ -245,6 +245,7 @@ def _checks(parts: Worker) -> Sequence[Check]:
             lease_s=context.settings.lease_s,
             is_alone=limiter.is_alone,
         ),
+        clock_check(budget_leases.clock_skew_s),
         *parts.deployments.health.checks(),
         *health_checks(ledger.health()),
         *ledger.watch.checks(),

@@ -26,7 +26,7 @@ from gateway.cli.terminal.output import (
     write,
 )
 from gateway.cli.terminal.progress import ProgressStep
-from gateway.domain.money import format_usd, usd_from_nusd
+from gateway.domain.money import format_usd, nusd_from_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.routing.replay import Place, Refusal
 from gateway.errors import BadUsage, DatabaseUnavailable
@@ -121,6 +121,7 @@ def make_plan(
         around = PlanContext(
             live_keys=_live_keys(stores, now),
             traffic=_traffic(reports, now),
+            used_nusd=_used(reports, now),
             unresolved=_unresolved(policy, toolbox.machine.secret_problem),
             place=place,
             prices=prices_of(policy, at=now, builtin=stores.price_list.builtin_price, book=book),
@@ -195,6 +196,20 @@ def _traffic(reports: Reports, now: datetime) -> Mapping[tuple[str, str], int]:
     except DatabaseUnavailable as away:
         note(f"Which routes were used last week is not known: {away.message}")
         return {}
+
+
+def _used(reports: Reports, now: datetime) -> Mapping[str, int]:
+    """Return the amounts that are spent and leased in the running periods, by budget rule; empty,
+    with a note, if the reports' server is away.
+    """
+    used: Counter[str] = Counter()
+    try:
+        for one in reports.budgets(now):
+            amount_usd = one.spent_usd + one.leased_usd + one.taken_over_usd
+            used[one.rule or one.budget] += nusd_from_usd(amount_usd)
+    except DatabaseUnavailable as away:
+        note(f"What the budgets have spent is not known: {away.message}")
+    return used
 
 
 def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:

@@ -1,11 +1,13 @@
 """Builds the readiness checks that show if this replica shares budgets and limits with all others
-through Postgres, or works alone.
+through Postgres, or works alone, and if its clock is Postgres's.
 """
 
 from __future__ import annotations
 
 from gateway.domain.checks import Check, Status
 
+SKEW_WARN_S = 2.0  # of seconds between this machine's clock and Postgres's
+MOST_SKEW_S = 300.0  # beyond these no budget is leased to this machine
 _REMEDY = "bring Postgres back, see docs/runbooks/database-away.md; this replica goes on by itself"
 
 
@@ -33,6 +35,26 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
         f"{left_s:,.0f} s at most, then requests under a hard budget get 503, never 402"
     )
     return Check("budgets", Status.WARN, finding, _REMEDY)
+
+
+def clock_check(skew_s: float | None) -> Check:
+    """Return readiness's check on this machine's clock: a warning if it is more than two seconds
+    off, with what follows beyond five minutes.
+
+    `skew_s` is how far it is ahead of Postgres's, None if that is not known.
+    """
+    if skew_s is None:
+        return Check("clock", Status.OK, "Postgres has not stated its time yet")
+    side = "ahead of" if skew_s > 0 else "behind"
+    finding = f"this machine's clock is {abs(skew_s):,.3f} s {side} Postgres's"
+    if abs(skew_s) <= SKEW_WARN_S:
+        return Check("clock", Status.OK, finding)
+    if abs(skew_s) > MOST_SKEW_S:
+        finding += (
+            ": nothing is leased, requests under a hard budget get 503, and other events carry a "
+            "wrong time"
+        )
+    return Check("clock", Status.WARN, finding, "run a time service (chrony) on both machines")
 
 
 def _limits(is_alone: bool) -> Check:

@@ -69,6 +69,17 @@ def slow(account: Account, waited_s: float) -> str:
     )
 
 
+def wrong_clock(account: Account) -> str:
+    """Return the error message for a request refused because this replica's clock differs too much
+    from the database's.
+    """
+    return (
+        f"Budget {account.account_id} leases nothing to this replica: its clock and the database's "
+        "differ by more than 5 minutes. Nothing was sent. Try again at another replica; an admin "
+        "finds the difference in /readyz and runs a time service (chrony) on both machines."
+    )
+
+
 def ask_refused(account: Account) -> str:
     """Return the error message for a request refused because Postgres rejected the lease's ask with
     an error; the budget may have room.

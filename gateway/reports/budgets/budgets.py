@@ -4,6 +4,7 @@ period; changes no budget.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, time
@@ -75,7 +76,9 @@ class BudgetStanding:
     """One budget in one period. Its rule's fields are None if the rule is no longer known.
 
     `leased_usd` is leased to gateways; `held_usd` is the part of it that requests in flight
-    reserved. `used_share` is spent over limit and grants. `forecast_usd` extrapolates the rate of
+    reserved. `taken_over_usd` is spent in and leased from windows of this budget that overlap this
+    one, from before its beginning moved. `used_share` is spent and taken over, over limit and
+    grants. `forecast_usd` extrapolates the rate of
     `recent_usd` since `rate_since`; None without a basis.
     """
 
@@ -94,6 +97,7 @@ class BudgetStanding:
     spent_usd: Decimal
     held_usd: Decimal
     leased_usd: Decimal
+    taken_over_usd: Decimal
     remaining_usd: Decimal | None
     used_share: Decimal | None
     forecast_usd: Decimal | None
@@ -118,6 +122,7 @@ COLUMNS = (
             "spent_usd",
             "held_usd",
             "leased_usd",
+            "taken_over_usd",
             "remaining_usd",
         )
     ),
@@ -161,15 +166,17 @@ def running_budgets(
 
     A rule for each project or key yields those used in this period. `only` is one account.
     """
-    found = {}
+    found, moved = {}, defaultdict[str, Decimal](Decimal)
     for row in snapshot.rows(_running(now, only)):
         # If the policy changed a period or its time zone, the period that had begun is no longer
-        # charged.
+        # charged. The present one takes over its amounts.
         if row["starts_at"] == _period_of_row(row, now).starts_at:
             found[row["account"]] = standing_of(row, now)
+        else:
+            moved[row["account"]] += row["spent_usd"] + row["leased_usd"]
     for row in snapshot.rows(_declared(only)):
         if row["account"] not in found:
-            found[row["account"]] = _unused(row, now)
+            found[row["account"]] = _unused(row, now, taken_over_usd=moved[row["account"]])
     return with_forecasts(snapshot, [found[name] for name in sorted(found)], now)
 
 
@@ -230,7 +237,8 @@ def standing_of(row: Row, now: datetime) -> BudgetStanding:
     """Return a budget's state in one period from a row of its view, without a forecast."""
     is_running = bool(row["is_current"]) and row["starts_at"] == _period_of_row(row, now).starts_at
     room = None if row["limit_usd"] is None else row["limit_usd"] + row["granted_usd"]
-    used_share = SHARES.divide(row["spent_usd"], room) if room else None
+    used_usd = row["spent_usd"] + row["taken_over_usd"]
+    used_share = SHARES.divide(used_usd, room) if room else None
     return BudgetStanding(
         budget=row["account"],
         rule=row["rule"],
@@ -241,12 +249,14 @@ def standing_of(row: Row, now: datetime) -> BudgetStanding:
         kind=row["kind"],
         time_zone=row["time_zone"] or "UTC",
         starts_at=row["starts_at"],
-        ends_at=row["ends_at"],
+        # A window of the same beginning may have had another end, under another rule.
+        ends_at=_period_of_row(row, now).ends_at if is_running else row["ends_at"],
         limit_usd=row["limit_usd"],
         granted_usd=row["granted_usd"],
         spent_usd=row["spent_usd"],
         held_usd=row["held_usd"],
         leased_usd=row["leased_usd"],
+        taken_over_usd=row["taken_over_usd"],
         remaining_usd=row["remaining_usd"],
         used_share=used_share,
         forecast_usd=None,
@@ -257,8 +267,8 @@ def standing_of(row: Row, now: datetime) -> BudgetStanding:
     )
 
 
-def _unused(row: Row, now: datetime) -> BudgetStanding:
-    """Return the running period of a declared budget without spending or grants."""
+def _unused(row: Row, now: datetime, *, taken_over_usd: Decimal) -> BudgetStanding:
+    """Return the running period of a declared budget without spending or grants of its own."""
     span, none = _period_of_row(row, now), Decimal(0)
     fresh = {
         "starts_at": span.starts_at,
@@ -267,7 +277,10 @@ def _unused(row: Row, now: datetime) -> BudgetStanding:
         "spent_usd": none,
         "held_usd": none,
         "leased_usd": none,
-        "remaining_usd": row["limit_usd"],
+        "taken_over_usd": taken_over_usd,
+        "remaining_usd": None
+        if row["limit_usd"] is None
+        else max(row["limit_usd"] - taken_over_usd, none),
     }
     return standing_of({**row, **fresh}, now)
 
@@ -295,7 +308,7 @@ def _with_forecast(
     nusd = forecast_nusd(
         one.span,
         now,
-        spent_nusd=nusd_from_usd(one.spent_usd),
+        spent_nusd=nusd_from_usd(one.spent_usd + one.taken_over_usd),
         since=since,
         recent_nusd=nusd_from_usd(recent_usd),
     )

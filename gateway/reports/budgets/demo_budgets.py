@@ -61,6 +61,7 @@ def demo_rows(
             "spent_usd": spending[name],
             "held_usd": Decimal(0),
             "leased_usd": Decimal(0),
+            "taken_over_usd": Decimal(0),
             "remaining_usd": max(budget.limit_usd - spending[name], Decimal(0)),
             "is_current": True,
         }

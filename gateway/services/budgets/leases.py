@@ -27,6 +27,7 @@ from gateway.domain.budgets.budgets import (
 )
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.budgets.lease import LOOK_EVERY_S, BudgetLease, Waiter
+from gateway.services.budgets.postgres_time import PostgresTime
 from gateway.services.database_exchange import DatabaseExchange, wait_for
 from gateway.services.ports import BudgetLeaseStore, Clock
 
@@ -72,6 +73,7 @@ class BudgetLeases:
         self._refused: set[tuple[str, int]] = set()  # leases whose last ask Postgres refused
         self._last_answer_s = 0.0  # when Postgres last answered, by the event loop's clock
         self._postgres = DatabaseExchange("budget-leases", clock, pauses_s=PAUSES_S)
+        self._time = PostgresTime(clock)
 
     @property
     def away_s(self) -> float | None:
@@ -85,6 +87,13 @@ class BudgetLeases:
         """
         return self._silent_for(SILENT_AFTER_S)
 
+    @property
+    def clock_skew_s(self) -> float | None:
+        """Return the seconds by which this machine's clock is ahead of Postgres's; None if Postgres
+        has not stated its time yet.
+        """
+        return self._time.skew_s
+
     def _silent_for(self, least_s: float) -> float | None:
         """Return the seconds of Postgres's silence if it is away or silent for more than `least_s`,
         else None.
@@ -97,12 +106,16 @@ class BudgetLeases:
     async def hold(
         self, accounts: Sequence[Account], amount_nusd: int, *, moment: datetime
     ) -> tuple[Hold, ...]:
-        """Hold an amount on the budget of every account, or on none; `moment` selects the period.
+        """Hold an amount on the budget of every account, or on none.
 
-        Raises `BudgetExhausted` if Postgres has no room, `Unavailable` if Postgres cannot be asked.
+        `moment` is the present by this machine's clock. Postgres's time selects the period; the
+        moment does until Postgres has stated its time.
+
+        Raises `BudgetExhausted` if Postgres has no room, `Unavailable` if Postgres cannot be asked
+        or this machine's clock is wrong.
         """
-        moment_s, now_s = moment.timestamp(), self._clock.monotonic()
-        budget_leases = [self._lease(account, moment, moment_s) for account in accounts]
+        now_s = self._clock.monotonic()
+        budget_leases = self._leases_at(accounts, moment, now_s)
         deadline_s = 0.0
         while short := [
             budget_lease
@@ -117,10 +130,12 @@ class BudgetLeases:
             deadline_s = deadline_s or asyncio.get_running_loop().time() + MOST_WAIT_S
             if not await self._wait_for_answer(short, amount_nusd, deadline_s):
                 return self._without_postgres(budget_leases, amount_nusd)
-            for budget_lease in short:
-                if budget_lease.room_nusd < amount_nusd:
-                    raise _exhausted(budget_lease, amount_nusd)
             now_s = self._clock.monotonic()
+            # The answer states the time: before the first one the period may have been another.
+            budget_leases = self._leases_at(accounts, moment, now_s)
+            for budget_lease in short:
+                if budget_lease in budget_leases and budget_lease.room_nusd < amount_nusd:
+                    raise _exhausted(budget_lease, amount_nusd)
         holds = []
         for budget_lease in budget_leases:
             holds.append(budget_lease.hold(amount_nusd, now_s))
@@ -164,12 +179,10 @@ class BudgetLeases:
         """Exchange money with Postgres until cancelled: ask for the needed part, return the idle
         part.
 
-        Opens the connection at once, so that no caller waits for it.
+        Opens the connection at once, so that no caller waits for it, and learns Postgres's time.
         """
         opening = self._postgres.ask(self._store.exchange, self._worker, ())
-        opening.add_done_callback(
-            lambda opened: opened.exception()
-        )  # asked again when money is needed
+        opening.add_done_callback(self._note_opening)
         while True:
             await wait_for(self._wanted, LOOK_EVERY_S)
             self._wanted.clear()
@@ -177,13 +190,14 @@ class BudgetLeases:
                 await asyncio.sleep(self._postgres.pause_s)
 
     async def exchange(self) -> bool:
-        """Ask Postgres once for all money needed now. Return False if it gave no answer.
+        """Ask Postgres once for all money needed now, or for its time alone if that is old. Return
+        False if it gave no answer.
 
         Only one call runs at a time.
         """
         now_s = self._clock.monotonic()
         asks = self._unanswered or self._drop_done_and_ask(now_s)
-        if not asks:
+        if not asks and not self._time.is_old(now_s):
             return True
         self._unanswered = asks
         is_answered = await self._postgres.turn(
@@ -200,6 +214,24 @@ class BudgetLeases:
         way.
         """
         self._postgres.close()
+
+    def _leases_at(
+        self, accounts: Sequence[Account], moment: datetime, now_s: float
+    ) -> list[BudgetLease]:
+        """Return this worker's lease on each account's present period, by Postgres's time.
+
+        Raises `Unavailable` for a hard budget if this machine's clock is wrong: the events would
+        carry a wrong time, and nobody could tell the period that they belong to.
+        """
+        stated = self._time.at(now_s)
+        if stated is not None:
+            if self._time.is_wrong(moment, stated):
+                hard = [account for account in accounts if account.rule.is_hard]
+                if hard:
+                    raise Unavailable(messages.wrong_clock(hard[0]), retry_after_s=60)
+            moment = stated
+        moment_s = moment.timestamp()
+        return [self._lease(account, moment, moment_s) for account in accounts]
 
     def _lease(self, account: Account, moment: datetime, moment_s: float) -> BudgetLease:
         """Return this worker's lease on an account's period at a moment; make an empty one at its
@@ -302,7 +334,7 @@ class BudgetLeases:
 
     def _drop_done_and_ask(self, now_s: float) -> Sequence[SliceAsk]:
         """Drop unused leases, and return the next asks of the others to Postgres."""
-        now, self._turn = self._clock.now(), self._turn + 1
+        now, self._turn = self._time.at(now_s) or self._clock.now(), self._turn + 1
         for budget_lease in [
             budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)
         ]:
@@ -350,8 +382,22 @@ class BudgetLeases:
             self._notify_waiters(self._lease_of(ask), is_answered=True)
 
     async def _exchanged(self, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
-        """Send the asks to Postgres in a thread, and return its grants."""
-        return await self._postgres.ask(self._store.exchange, self._worker, asks)
+        """Send the asks to Postgres in a thread, note its time, and return its grants."""
+        granted = await self._postgres.ask(self._store.exchange, self._worker, asks)
+        self._note_time()
+        return granted
+
+    def _note_opening(self, opened: asyncio.Future[Sequence[SliceGranted]]) -> None:
+        """Note Postgres's time as the opening exchange stated it. If that failed, Postgres is asked
+        again when money is needed.
+        """
+        if not opened.cancelled() and opened.exception() is None:
+            self._note_time()
+
+    def _note_time(self) -> None:
+        """Note the time that Postgres stated in the exchange that ended just now."""
+        if self._store.last_stated is not None:
+            self._time.note(self._store.last_stated)
 
     def _drop_ask(self, ask: SliceAsk, problem: str) -> None:
         """Undo an ask that Postgres refuses, note its lease as refused, and notify the waiting

@@ -5,9 +5,10 @@ and a one-sentence summary; it applies nothing.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
+from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.routing.replay import Alike, Place, fate_of
@@ -21,7 +22,7 @@ from gateway.services.policy.replay import Replay
 class HarmfulChange:
     """A change that harms a user. `is_note`: it may be fine on the machines of the gateways."""
 
-    kind: str  # team, route, eligible, secret or price
+    kind: str  # team, route, eligible, secret, price or budget
     name: str
     message: str
     is_note: bool = False
@@ -33,7 +34,7 @@ class PlanContext:
 
     `live_keys` counts keys by team, `traffic` attempts of the last week by team and route.
     `unresolved` gives, by deployment, the problem with its secret on this machine. `prices` are the
-    new document's, now.
+    new document's, now. `used_nusd` is spent and leased in the running period, by budget rule.
     """
 
     live_keys: Mapping[str, int]
@@ -41,6 +42,7 @@ class PlanContext:
     unresolved: Mapping[str, str]
     prices: Mapping[str, Price]
     place: Place
+    used_nusd: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,11 @@ def plan(
     a summary.
     """
     differences = changes(None if before is None else before.policy, after.policy)
-    hurts = tuple(_harmful_changes(None if before is None else before.policy, after, around))
+    old = None if before is None else before.policy
+    hurts = (
+        *_harmful_changes(old, after, around),
+        *_moved_budgets(old, after.policy, around, now),
+    )
     return Plan(
         version=None if before is None else before.version,
         hurts=hurts,
@@ -99,6 +105,32 @@ def _harmful_changes(
             "gateways need it"
         )
         yield HarmfulChange(kind="secret", name=name, message=message, is_note=True)
+
+
+def _moved_budgets(
+    before: Policy | None, after: Policy, around: PlanContext, now: datetime
+) -> Iterator[HarmfulChange]:
+    """Yield the budgets whose running period begins at another moment under the new policy, with
+    the amount that it takes over; only notes if nothing was used.
+    """
+    old = {} if before is None else {rule.rule_id: rule for rule in before.budgets}
+    for rule in after.budgets:
+        if rule.rule_id not in old:
+            continue
+        was, starts_at = old[rule.rule_id].period_at(now).starts_at, rule.period_at(now).starts_at
+        if was == starts_at:
+            continue
+        used_nusd = around.used_nusd.get(rule.rule_id, 0)
+        yield HarmfulChange(
+            kind="budget",
+            name=rule.rule_id,
+            message=(
+                f"{rule.rule_id} starts at another moment: takes over "
+                f"{format_usd(usd_from_nusd(used_nusd)).replace('$', 'USD ')} (from "
+                f"{starts_at:%Y-%m-%d %H:%M} UTC, before from {was:%Y-%m-%d %H:%M} UTC)"
+            ),
+            is_note=not used_nusd,
+        )
 
 
 def _removed_teams(

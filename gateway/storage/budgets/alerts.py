@@ -23,8 +23,8 @@ MOST_AT_ONCE = 1000
 # raised. The domain computes the share that remains after the grants. The rule is that of
 # `budget_rule_in_force`, if it is still declared.
 _SPENDINGS = """
-SELECT period.account_id, period.starts_at, period.spent_nusd, rule.*, granted.nusd AS granted_nusd,
-       whose.owner AS account_owner
+SELECT period.account_id, period.starts_at, period.spent_nusd + carried.spent_nusd AS spent_nusd,
+       rule.*, granted.nusd + carried.granted_nusd AS granted_nusd, whose.owner AS account_owner
 FROM tollgate.budget_periods AS period
 LEFT JOIN tollgate.budgets AS own ON own.rule_id = period.account_id AND own.is_current
 JOIN tollgate.budgets AS rule ON rule.rule_id = coalesce(own.rule_id, period.rule_id)
@@ -34,12 +34,24 @@ CROSS JOIN LATERAL (
     WHERE given.account_id = period.account_id AND given.starts_at = period.starts_at
       AND (given.expires_at IS NULL OR given.expires_at > :now)
 ) AS granted (nusd)
+-- Of the windows that overlap this one, if there are any.
+CROSS JOIN LATERAL (
+    SELECT CAST(coalesce(sum(of_them.spent_nusd), 0) AS numeric) AS spent_nusd,
+           CAST(coalesce(sum(of_them.granted_nusd), 0) AS bigint) AS granted_nusd
+    FROM (SELECT WHERE EXISTS (
+        SELECT FROM tollgate.budget_periods AS other
+        WHERE other.account_id = period.account_id AND other.starts_at <> period.starts_at
+          AND (other.ends_at IS NULL OR other.ends_at > period.starts_at)
+          AND other.starts_at < coalesce(period.ends_at, 'infinity'))) AS overlapped
+    CROSS JOIN LATERAL tollgate.budget_carried(period.account_id, period.starts_at, period.ends_at)
+      AS of_them
+) AS carried
 -- The owner is NULL if the rule now belongs to another one.
 CROSS JOIN LATERAL tollgate.budget_owner(period.account_id, rule.rule_id, rule.owner) AS whose
   (owner)
 WHERE whose.owner IS NOT NULL AND (period.ends_at IS NULL OR period.ends_at > :since) AND EXISTS (
     SELECT FROM unnest(rule.alert_at) AS declared (share)
-    WHERE period.spent_nusd >= share * rule.limit_nusd AND NOT EXISTS (
+    WHERE period.spent_nusd + carried.spent_nusd >= share * rule.limit_nusd AND NOT EXISTS (
         SELECT FROM tollgate.budget_alerts AS raised WHERE raised.account_id = period.account_id
             AND raised.starts_at = period.starts_at AND raised.threshold = share))
 """
@@ -105,6 +117,8 @@ def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
     found = []
     for row in connection.execute(text(_SPENDINGS), {"now": now, "since": now - LOOK_BACK}):
         rule = rule_from_row(row)
+        if rule.period_at(row.starts_at).starts_at != row.starts_at:
+            continue  # its beginning moved since: the window that took it over raises the alert
         spent_nusd = min(
             int(row.spent_nusd), MOST_NUSD
         )  # a period's spent figure is unbounded, an alert's is not

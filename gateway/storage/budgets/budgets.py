@@ -42,7 +42,11 @@ LEASES_ENDED = (
 MOST_NEAR = 3
 LIMIT_S = 5.0  # if Postgres neither answers nor breaks the connection
 
-_EXCHANGE = "SELECT * FROM tollgate.exchange_slices(%s, %s, %s)"
+# Its own time after the exchange, also if there is no ask and so no row.
+_EXCHANGE = """
+SELECT clock_timestamp(), slice.* FROM (SELECT) AS one
+LEFT JOIN tollgate.exchange_slices(%s, %s, %s) AS slice ON true
+"""
 _WRITE_RULE = """
 INSERT INTO tollgate.budgets AS budget (rule_id, scope, team, owner, period, time_zone, limit_nusd,
   kind, alert_at,
@@ -71,9 +75,10 @@ _NAMES = """
 SELECT rule_id FROM tollgate.budgets WHERE is_current AND owner <> :each
 UNION SELECT account_id FROM tollgate.budget_periods ORDER BY 1
 """
-_PREPARE_PERIOD = """
-INSERT INTO tollgate.budget_periods (account_id, starts_at, ends_at, rule_id)
-VALUES (:account_id, :starts_at, :ends_at, :rule_id) ON CONFLICT DO NOTHING
+_OPEN_WINDOWS = "SELECT tollgate.open_budget_windows(CAST(:windows AS jsonb))"
+_RUNNING = "SELECT * FROM tollgate.budgets WHERE is_current AND rule_id = ANY(:rule_ids)"
+_ACCOUNTS = """
+SELECT account_id FROM tollgate.budget_periods WHERE rule_id = :rule_id AND starts_at = :starts_at
 """
 _GRANT = """
 INSERT INTO tollgate.budget_grants (account_id, starts_at, amount_nusd, expires_at, reason)
@@ -93,6 +98,7 @@ class BudgetLeaseTable:
         """
         self._sessions = Sessions(database, limit_s=limit_s)
         self._losses: dict[UUID, int] = {}
+        self.last_stated: datetime | None = None  # Postgres's time after the last exchange
 
     def exchange(self, journal_id: UUID, asks: Sequence[SliceAsk]) -> tuple[SliceGranted, ...]:
         """Give back and take budget leases for one worker in one statement; a turn that was
@@ -117,7 +123,8 @@ class BudgetLeaseTable:
                 ) from refused
             self._losses[journal_id] = int(refused.diag.message_detail or 0)
             raise LeasesLost(refused.diag.message_primary) from None
-        return tuple(_granted_from_row(row) for row in found)
+        self.last_stated = found[0][0]
+        return tuple(_granted_from_row(row) for _, *row in found if row[0] is not None)
 
     def close(self) -> None:
         """Close the connection. A later exchange opens it again."""
@@ -157,13 +164,11 @@ class BudgetStore:
             values = {
                 "account_id": account_id,
                 "starts_at": span.starts_at,
-                "ends_at": span.ends_at,
-                "rule_id": rule.rule_id,
                 "amount_nusd": amount_nusd,
                 "expires_at": until,
                 "reason": reason,
             }
-            connection.execute(text(_PREPARE_PERIOD), values)
+            _open_windows(connection, [account_id], rule, span)
             booked = connection.execute(text(_GRANT), values).one()
         return Granted(
             grant_id=booked.grant_id,
@@ -204,15 +209,45 @@ def write_rules(
     """Store these budget rules as the declared ones, inside the policy's transaction; retire all
     others.
 
-    A removed rule keeps its last limit.
+    A removed rule keeps its last limit. A rule whose period begins at another moment from now on
+    opens the new windows at once: they take over what the running ones spent and leased.
     """
     # Sorted by name: two writers of the same rows in different orders would deadlock.
     ordered = sorted(rules, key=lambda rule: rule.rule_id)
+    now = connection.execute(text("SELECT now()")).scalar_one()
+    before = {
+        row.rule_id: rule_from_row(row).period_at(now)
+        for row in connection.execute(
+            text(_RUNNING), {"rule_ids": [rule.rule_id for rule in ordered]}
+        )
+    }
     for rule in ordered:
         connection.execute(
             text(_WRITE_RULE), _rule_to_row(rule) | {"policy_version": policy_version}
         )
     connection.execute(text(_RETIRE), {"rule_ids": [rule.rule_id for rule in ordered]})
+    for rule in ordered:
+        old, span = before.get(rule.rule_id), rule.period_at(now)
+        if old is not None and old.starts_at != span.starts_at:
+            values = {"rule_id": rule.rule_id, "starts_at": old.starts_at}
+            accounts = connection.execute(text(_ACCOUNTS), values).scalars().all()
+            _open_windows(connection, accounts, rule, span)
+
+
+def _open_windows(
+    connection: Connection, accounts: Sequence[str], rule: BudgetRule, span: PeriodSpan
+) -> None:
+    """Open the windows of accounts for one period of their rule, as far as they are not open."""
+    windows = [
+        {
+            "account_id": account_id,
+            "rule_id": rule.rule_id,
+            "starts_s": span.starts_s,
+            "ends_s": None if span.ends_at is None else int(span.ends_at.timestamp()),
+        }
+        for account_id in accounts
+    ]
+    connection.execute(text(_OPEN_WINDOWS), {"windows": msgspec.json.encode(windows).decode()})
 
 
 def rule_from_row(row: Row[*tuple[object, ...]]) -> BudgetRule:
@@ -263,7 +298,7 @@ def _to_row(ask: SliceAsk) -> dict[str, Any]:
     }
 
 
-def _granted_from_row(row: tuple[Any, ...]) -> SliceGranted:
+def _granted_from_row(row: Sequence[Any]) -> SliceGranted:
     """Return the granted budget lease that a row states."""
     account_id, starts_s, granted, limit, spent, leased, outstanding = row
     return SliceGranted(

@@ -59,7 +59,24 @@ budget_periods = Table(
     Column("spent_nusd", Numeric, nullable=False, server_default=text("0")),
     Column("leased_nusd", BigInteger, nullable=False, server_default=text("0")),
     CheckConstraint("leased_nusd >= 0", name="budget_periods_leased_nusd_check"),
+    Index("budget_periods_account_ends", "account_id", "ends_at"),
     Index("budget_periods_ends_at", "ends_at"),
+)
+
+budget_accounts = Table(
+    "budget_accounts",
+    metadata,
+    Column("account_id", Text, primary_key=True),
+)
+
+budget_overlaps = Table(
+    "budget_overlaps",
+    metadata,
+    Column("account_id", Text, nullable=False),
+    Column("starts_at", TIMESTAMPTZ, nullable=False),
+    Column("earlier_at", TIMESTAMPTZ, nullable=False),
+    Column("outside_nusd", Numeric, nullable=False),
+    Index("budget_overlaps_window", "account_id", "starts_at", "earlier_at"),
 )
 
 budget_grants = Table(

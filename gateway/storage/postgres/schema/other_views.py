@@ -174,6 +174,7 @@ budgets = Table(
     Column("held_usd", Numeric),
     Column("remaining_usd", Numeric),
     Column("is_current", Boolean),
+    Column("taken_over_usd", Numeric),
 )
 
 cost_centre_shares = Table(
