@@ -20,7 +20,7 @@ async def test_a_budget_that_becomes_soft_returns_its_leases() -> None:
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=1)
     soft = replace(hard, rule=replace(hard.rule, kind=BudgetKind.SOFT))
     await budget_leases.exchange()
-    budget_lease = budget_leases._lease(hard, clock.now(), clock.now().timestamp())
+    budget_lease = budget_leases._lease(hard, clock.now().timestamp())
     budget_lease.waiting.clear()
     budget_lease.use_rule_of(hard)
     budget_lease._largest_nusd = USD

@@ -69,6 +69,7 @@ class LedgerState:
 
     `missing_partitions` are those of this month and the next ones. `unknown_last_hour` counts
     unresolved attempts. `has_wrong_rollup` is None if the roll-up was not compared with the events.
+    `future_events` carry a time that is yet to come: a gateway's clock was wrong.
     """
 
     missing_partitions: tuple[str, ...]
@@ -78,6 +79,7 @@ class LedgerState:
     attempts_last_hour: int
     unknown_last_hour: int
     has_wrong_rollup: bool | None = None
+    future_events: int = 0
 
     @property
     def unknown_share(self) -> float:
@@ -183,6 +185,11 @@ def _partitions(state: LedgerState) -> Check:
         wrong.append(f"missing: {', '.join(state.missing_partitions)}")
     if state.default_partition_rows:
         wrong.append(f"{state.default_partition_rows:,} event(s) in the default partition")
+    if state.future_events:
+        wrong.append(
+            f"{state.future_events:,} event(s) are dated in the future, and posted to the month of "
+            "that date: a gateway's clock was wrong"
+        )
     if wrong:
         return Check(
             "partitions",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from uuid import UUID
 
 import structlog
@@ -25,6 +25,7 @@ from gateway.domain.budgets.budgets import (
     SliceAsk,
     SliceGranted,
 )
+from gateway.domain.budgets.health import MOST_SKEW_S
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.services.budgets.lease import LOOK_EVERY_S, BudgetLease, Waiter
 from gateway.services.budgets.postgres_time import PostgresTime
@@ -223,17 +224,16 @@ class BudgetLeases:
         Raises `Unavailable` for a hard budget if this machine's clock is wrong: the events would
         carry a wrong time, and nobody could tell the period that they belong to.
         """
-        stated = self._time.at(now_s)
-        if stated is not None:
-            if self._time.is_wrong(moment, stated):
+        moment_s, there_s = moment.timestamp(), self._time.at_s(now_s)
+        if there_s is not None:
+            if not -MOST_SKEW_S <= moment_s - there_s <= MOST_SKEW_S:
                 hard = [account for account in accounts if account.rule.is_hard]
                 if hard:
                     raise Unavailable(messages.wrong_clock(hard[0]), retry_after_s=60)
-            moment = stated
-        moment_s = moment.timestamp()
-        return [self._lease(account, moment, moment_s) for account in accounts]
+            moment_s = there_s
+        return [self._lease(account, moment_s) for account in accounts]
 
-    def _lease(self, account: Account, moment: datetime, moment_s: float) -> BudgetLease:
+    def _lease(self, account: Account, moment_s: float) -> BudgetLease:
         """Return this worker's lease on an account's period at a moment; make an empty one at its
         first use.
         """
@@ -244,7 +244,7 @@ class BudgetLeases:
             and moment_s < budget_lease.ends_s
         ):
             return budget_lease
-        span = account.rule.period_at(moment)
+        span = account.rule.period_at(datetime.fromtimestamp(moment_s, UTC))
         budget_lease = self._leases.get((account.account_id, span.starts_s))
         if budget_lease is None:
             budget_lease = BudgetLease(
@@ -334,7 +334,8 @@ class BudgetLeases:
 
     def _drop_done_and_ask(self, now_s: float) -> Sequence[SliceAsk]:
         """Drop unused leases, and return the next asks of the others to Postgres."""
-        now, self._turn = self._time.at(now_s) or self._clock.now(), self._turn + 1
+        there_s, self._turn = self._time.at_s(now_s), self._turn + 1
+        now = self._clock.now() if there_s is None else datetime.fromtimestamp(there_s, UTC)
         for budget_lease in [
             budget_lease for budget_lease in self._leases.values() if budget_lease.is_done(now_s)
         ]:

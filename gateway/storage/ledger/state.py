@@ -18,6 +18,9 @@ SELECT (SELECT count(*) FROM tollgate.usage_events_default) AS default_partition
        (SELECT count(*) FROM tollgate.dead_letters WHERE resolved_at IS NULL) AS dead_letters,
        (SELECT count(*) FROM tollgate.adjustments
         WHERE kind = 'redelivery' AND created_at > now() - interval '7 days') AS conflicting_events,
+       (SELECT count(*) FROM tollgate.usage_events AS ahead
+        WHERE ahead.occurred_at > now() + interval '5 minutes' AND NOT ahead.is_demo)
+         AS future_events,
        count(*) AS attempts_last_hour,
        count(*) FILTER (WHERE event.cost_nusd IS NULL AND booked.settles IS NULL) AS
          unknown_last_hour
