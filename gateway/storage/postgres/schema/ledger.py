@@ -288,6 +288,11 @@ month_closes = Table(
     Column("reopened_at", TIMESTAMPTZ),
     Column("reopened_by", Text),
     Column("reopen_reason", Text),
+    Column(
+        "reason",
+        Text,
+        server_default=text("NULLIF(current_setting('tollgate.reason'::text, true), ''::text)"),
+    ),
     CheckConstraint("version > 0", name="versions_begin_at_1"),
     CheckConstraint("jsonb_typeof(accepted) = 'object'", name="accepted_is_an_object"),
     CheckConstraint("jsonb_typeof(parts) = 'array'", name="parts_are_an_array"),

@@ -385,6 +385,14 @@ periods = Table(
     Column("month", Date),
     Column("state", Text),
     Column("opened_at", TIMESTAMPTZ),
+    Column("version", Integer),
+    Column("sha256", Text),
+    Column("closed_at", TIMESTAMPTZ),
+    Column("closed_by", Text),
+    Column("reason", Text),
+    Column("events", BigInteger),
+    Column("adjustments", BigInteger),
+    Column("total_usd", Numeric),
 )
 
 policy_days = Table(
