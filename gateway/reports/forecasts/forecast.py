@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from calendar import monthrange
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from decimal import Decimal
 
 from gateway.domain.forecasting.daily import History, expected
 from gateway.domain.forecasting.interval import PROMISED, BackTest, Interval, back_test
 from gateway.errors import BadUsage
-from gateway.reports.dimensions import Dimension
+from gateway.reports.dimensions import Dimension, Split
 from gateway.reports.forecasts.history import (
     KEPT_DAYS,
     daily_spending,
@@ -26,6 +26,8 @@ from gateway.reports.forecasts.history import (
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Report
 from gateway.reports.report_kind import ReportKind
+from gateway.reports.sources.aggregate import ATTEMPTS, TOTAL, aggregate
+from gateway.reports.sources.closes import closed_at
 from gateway.reports.sources.connection import ReadSnapshot
 
 BY = (Dimension.TEAM,)
@@ -66,6 +68,8 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
     if month > today:
         raise BadUsage(f"{month:%Y-%m} has not begun. Ask for: tollgate report outlook")
     split = one_split(BY if question.by is None else question.by, "forecast")
+    if closed_at(snapshot, replace(question, month=month)) is not None:
+        return _closed_month(snapshot, question, month, split)
     end = month.replace(day=monthrange(month.year, month.month)[1])
     ahead = max(0, (end - today).days + 1)  # today is not over, so it is forecast too
     first = days_before(month, KEPT_DAYS)
@@ -94,6 +98,53 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
         complete_until=read.complete_until,
         notes=(*_notes(tested, ahead), *read.notes),
     )
+
+
+def _closed_month(snapshot: ReadSnapshot, question: Question, month: date, split: Split) -> Report:
+    """Return the report of a closed month: what is posted to it and to the month before, which do
+    not change any more.
+    """
+    before = (month - timedelta(days=1)).replace(day=1)
+    read, earlier = (
+        aggregate(
+            snapshot,
+            replace(question, month=one, limit=None, compared=None, asks_why=False),
+            (ATTEMPTS, TOTAL),
+            name="spent",
+            title="",
+            by=(split,),
+            sorted_by=TOTAL,
+        )
+        for one in (month, before)
+    )
+    spent, previous = (
+        {str(row[split.value]): Decimal(str(row[TOTAL.name] or 0)) for row in one.records()}
+        for one in (read, earlier)
+    )
+    rows = {
+        name: _spent_alone(spent.get(name, Decimal(0)), previous.get(name, Decimal(0)))
+        for name in (*spent, *(name for name in previous if name not in spent))
+    }
+    return Report(
+        name="forecast",
+        title=f"Forecast of {month:%Y-%m}",
+        dataset=question.dataset,
+        columns=(split.report_column, *COLUMNS),
+        rows=tuple(
+            (name, *rows[name].cells) for name in in_order({n: r.spent for n, r in rows.items()})
+        ),
+        total={
+            **dict(zip(AMOUNTS, total_of(list(rows.values()), None).cells, strict=True)),
+            "attempts": read.total["attempts"],
+        },
+        complete_until=read.complete_until,
+        notes=("The month is closed: what is posted to it is the forecast.", *read.notes),
+    )
+
+
+def _spent_alone(spent: Decimal, previous: Decimal) -> MonthForecast:
+    """Return the amounts of a part whose month is over."""
+    return MonthForecast(spent=spent, expected=spent, low=spent, high=spent, previous=previous)
 
 
 def forecast_of(

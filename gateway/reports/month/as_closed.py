@@ -8,12 +8,8 @@ from dataclasses import replace
 
 from gateway.errors import OperatorError
 from gateway.reports.question import Question
+from gateway.reports.sources.closes import CLOSES
 from gateway.reports.sources.connection import ReadSnapshot
-
-_CLOSES = """
-SELECT version, closed_at, reopened_at IS NULL AS is_closed FROM finance.month_closes
-WHERE month = :month ORDER BY version
-"""
 
 
 def as_closed(snapshot: ReadSnapshot, question: Question) -> tuple[ReadSnapshot, Question]:
@@ -26,7 +22,7 @@ def as_closed(snapshot: ReadSnapshot, question: Question) -> tuple[ReadSnapshot,
         return snapshot, question
     month, wanted = question.month, question.close_version
     assert month is not None
-    closes = snapshot.rows(_CLOSES, month=month)
+    closes = snapshot.rows(CLOSES, month=month)
     found = [row for row in closes if row["is_closed"] or wanted is not None]
     chosen = [row for row in found if wanted in (None, row["version"])]
     if not chosen:

@@ -19,6 +19,7 @@ from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import GpuRate
 from gateway.reports.question import Question
 from gateway.reports.selfhost.engines import own_gpus, prices_in_force
+from gateway.reports.sources.closes import closed_at
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.gpu_days import gpu_conditions
 from gateway.reports.sources.policies import current_policy
@@ -54,7 +55,8 @@ class RangeBill:
 class ComparedRange:
     """Everything that the comparison reads: the traffic by route and deployment, and the bills.
 
-    `days` are those from the first hour with traffic or a bill to the end of the range, or now.
+    `days` are those from the first hour with traffic or a bill to the end of the range, or now. Of
+    a closed month policy, prices and speeds are those of its close, at `closed_at`.
     """
 
     policy: Policy
@@ -63,6 +65,7 @@ class ComparedRange:
     served: Mapping[tuple[str, str], ServedTraffic]
     bills: Mapping[str, RangeBill]
     days: Decimal
+    closed_at: datetime | None = None
 
     def is_own(self, name: str) -> bool:
         """Return True if a deployment of the policy is self-hosted."""
@@ -76,11 +79,12 @@ class ComparedRange:
 
 def read_range(snapshot: ReadSnapshot, question: Question) -> ComparedRange | None:
     """Return what a question's comparison needs; None without a policy."""
-    policy = current_policy(snapshot)
+    closed = closed_at(snapshot, question)
+    policy = current_policy(snapshot, closed)
     if policy is None:
         return None
     detail = usage_views.spend_hourly_detail.c
-    served = dict(_served(snapshot, question))
+    served = dict(_served(snapshot, question, is_closed=closed is not None))
     bills = {
         row["deployment"]: RangeBill(nusd=nusd_from_usd(row["usd"]), gpu_hours=row["gpu_hours"])
         for row in snapshot.rows(_bills(question))
@@ -95,24 +99,32 @@ def read_range(snapshot: ReadSnapshot, question: Question) -> ComparedRange | No
     firsts = [first for first in spans if first is not None]
     return ComparedRange(
         policy=policy,
-        gpus=own_gpus(snapshot, policy),
-        prices=prices_in_force(snapshot),
+        gpus=own_gpus(snapshot, policy, closed),
+        prices=prices_in_force(snapshot, closed),
         served=served,
         bills=bills,
         days=_days(snapshot, min(firsts), question) if firsts else Decimal(0),
+        closed_at=closed,
     )
 
 
 def _served(
-    snapshot: ReadSnapshot, question: Question
+    snapshot: ReadSnapshot, question: Question, *, is_closed: bool
 ) -> Iterator[tuple[tuple[str, str], ServedTraffic]]:
-    """Yield the traffic and charges of each route and deployment, corrections included."""
+    """Yield the traffic and charges of each route and deployment, corrections included; of a closed
+    month without what was posted to later ones.
+    """
     row, later = usage_views.spend_hourly_detail.c, other_views.adjustments.c
+    month = [question.month] if is_closed else []
     corrected = {
         (one["route"], one["deployment"]): one["usd"]
         for one in snapshot.rows(
             select(later.route, later.deployment, func.sum(later.amount_usd).label("usd"))
-            .where(later.route.is_not(None), *question.happened(later.occurred_at))
+            .where(
+                later.route.is_not(None),
+                *question.happened(later.occurred_at),
+                *(later.posted_period == one for one in month),
+            )
             .group_by(later.route, later.deployment)
         )
     }
@@ -125,7 +137,7 @@ def _served(
     }
     traffic = (
         select(row.route, row.deployment, *(value.label(name) for name, value in sums.items()))
-        .where(*question.happened(row.hour))
+        .where(*question.happened(row.hour), *(row.posted_period == one for one in month))
         .group_by(row.route, row.deployment)
     )
     for one in snapshot.rows(traffic):

@@ -20,17 +20,20 @@ from gateway.storage.policy.prices import calibration_from_row, price_from_row
 _IN_FORCE = """
 SELECT DISTINCT ON (dated.deployment) dated.deployment, price.*
 FROM finance.deployment_prices AS dated JOIN finance.prices AS price USING (price_id)
-WHERE dated.valid_from <= now() ORDER BY dated.deployment, dated.valid_from DESC
+WHERE greatest(dated.valid_from, price.created_at) <= coalesce(CAST(:at AS timestamptz), now())
+ORDER BY dated.deployment, dated.valid_from DESC
 """
 _CALIBRATED = """
 SELECT DISTINCT ON (deployment) deployment, calibration FROM finance.price_entries
-WHERE origin = 'calibrated' AND valid_from <= now()
+WHERE origin = 'calibrated'
+  AND greatest(valid_from, created_at) <= coalesce(CAST(:at AS timestamptz), now())
 ORDER BY deployment, valid_from DESC, entry_id DESC
 """
 # An override of a model counts before its imported list price.
 _OF_MODEL = """
 SELECT price.* FROM finance.price_entries AS entry JOIN finance.prices AS price USING (price_id)
-WHERE entry.model = :model AND entry.deployment IS NULL AND entry.valid_from <= now()
+WHERE entry.model = :model AND entry.deployment IS NULL
+  AND greatest(entry.valid_from, entry.created_at) <= coalesce(CAST(:at AS timestamptz), now())
   AND entry.daily_since IS NULL
 ORDER BY entry.origin = 'override' DESC, entry.valid_from DESC, entry.entry_id DESC LIMIT 1
 """
@@ -44,18 +47,22 @@ class NamedPrice:
     price: Price
 
 
-def prices_in_force(snapshot: ReadSnapshot) -> Mapping[str, Price]:
-    """Return the price by which each deployment is charged now, by its name."""
-    return {row["deployment"]: price_from_row(row) for row in snapshot.rows(_IN_FORCE)}
+def prices_in_force(snapshot: ReadSnapshot, at: datetime | None = None) -> Mapping[str, Price]:
+    """Return the price by which each deployment is charged now, or was at a moment as the book then
+    said, by its name.
+    """
+    return {row["deployment"]: price_from_row(row) for row in snapshot.rows(_IN_FORCE, at=at)}
 
 
-def own_gpus(snapshot: ReadSnapshot, policy: Policy) -> Mapping[str, GpuRate]:
+def own_gpus(
+    snapshot: ReadSnapshot, policy: Policy, at: datetime | None = None
+) -> Mapping[str, GpuRate]:
     """Return the GPUs of each self-hosted deployment with a `gpu` block, at their calibrated speed
-    if this engine was calibrated, else at the declared one.
+    if this engine was calibrated (until a moment, if one is given), else at the declared one.
     """
     calibrated = {
         row["deployment"]: calibration_from_row(row["calibration"])
-        for row in snapshot.rows(_CALIBRATED)
+        for row in snapshot.rows(_CALIBRATED, at=at)
     }
     found: dict[str, GpuRate] = {}
     for name, deployment in policy.deployments.items():
@@ -70,15 +77,15 @@ def own_gpus(snapshot: ReadSnapshot, policy: Policy) -> Mapping[str, GpuRate]:
 def api_price(
     snapshot: ReadSnapshot, name: str, *, policy: Policy, prices: Mapping[str, Price], now: datetime
 ) -> NamedPrice:
-    """Return the price of an API: of a deployment's name, else of a model of the price book, else
-    of the built-in list.
+    """Return the price of an API at a moment: of a deployment's name, else of a model of the price
+    book, else of the built-in list.
 
     Raises `NothingFound` if none of them has the name.
     """
     deployment = policy.deployments.get(name)
     if deployment is not None and name in prices:
         return NamedPrice(model=deployment.model, price=prices[name])
-    rows: Any = snapshot.rows(_OF_MODEL, model=name)
+    rows: Any = snapshot.rows(_OF_MODEL, model=name, at=now)
     if rows:
         return NamedPrice(model=name, price=price_from_row(rows[0]))
     for key in price_list.models_named(name):

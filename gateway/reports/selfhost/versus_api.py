@@ -105,7 +105,7 @@ def selfhost_vs_api(
     found = None if question.dataset is Dataset.DEMO else read_range(snapshot, question)
     sides: list[_Side] = []
     if found is not None:
-        now: datetime = snapshot.row("SELECT now() AS now")["now"]
+        now: datetime = found.closed_at or snapshot.row("SELECT now() AS now")["now"]
         api = (
             None
             if what_if.api is None
@@ -379,6 +379,11 @@ def _notes(
     if found is None:
         yield "No policy was applied yet. Next: tollgate policy apply FILE"
         return
+    if found.closed_at is not None:
+        yield (
+            f"The month was closed at {found.closed_at:%Y-%m-%d %H:%M:%S} UTC: policy, prices and "
+            "speeds are those of that moment, and what was posted to later months is left out."
+        )
     if any(side.deployment is not None and side.api_model is None for side in sides):
         yield "Without an API on the route its price is unknown: name one with --api MODEL."
     if any(side.deployment is not None and side.selfhost_nusd is None for side in sides):

@@ -39,18 +39,23 @@ SURENESS: tuple[Label[Any], ...] = (
     ),
 )
 _RECENT = timedelta(days=2)
+_CLOSED_DAYS = """
+SELECT month FROM finance.periods WHERE state = 'closed' AND month <= CAST(:last AS date)
+  AND month + interval '1 month' > CAST(:first AS date) LIMIT 1
+"""
 _RUNNING = "SELECT CAST(date_trunc('month', now() AT TIME ZONE 'UTC') AS date) AS month"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Freshness:
-    """The dataset's newest event, the state of the requested month (None: no month), and the
-    idle cost left out.
+    """The dataset's newest event, the state of the requested month (None: no month), the idle cost
+    left out, and whether the requested days lie in part in a closed month.
     """
 
     complete_until: datetime | None
     month_state: str | None
     idle_note: str
+    has_closed_days: bool = False
 
     @property
     def is_idle_unknown(self) -> bool:
@@ -80,6 +85,9 @@ def read_freshness(
         complete_until=newest,
         month_state=state,
         idle_note=idle_note(snapshot, question, has_column=has_idle),
+        has_closed_days=question.days is not None
+        and question.dataset is Dataset.REAL
+        and bool(snapshot.rows(_CLOSED_DAYS, first=question.days[0], last=question.days[1])),
     )
 
 
@@ -127,6 +135,7 @@ def notes_on(
         *(_SHARES if _names_cost_centres(question, by) else ()),
         *((fresh.idle_note,) if total["sure_self_hosted"] else ()),
         *(_TAGS if Dimension.TAG in by else ()),
+        *(_CLOSED if fresh.has_closed_days else ()),
         _time(question),
     )
 
@@ -155,6 +164,10 @@ def _names_cost_centres(question: Question, by: tuple[Split, ...]) -> bool:
 _SHARES = (
     "A team with several cost centres: each has its share of the money of the day, and the largest "
     "has all counts and tokens.",
+)
+_CLOSED = (
+    "Some of these days lie in closed months. What was posted to a later month since, such as a "
+    "true-up, counts on its day here: these figures may change, those of --month do not.",
 )
 _TAGS = (
     "An event with several tags is in the row of each, in full. The row unallocated is the total "

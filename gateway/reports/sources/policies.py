@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
 from hashlib import sha256
 
 from gateway.domain.policy.policy import Policy, PolicyVersion
@@ -10,13 +11,18 @@ from gateway.errors import PolicyRejected
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.wire.parsed_policy import parse
 
-_CURRENT = "SELECT document FROM finance.policy_versions ORDER BY version DESC LIMIT 1"
+_CURRENT = """
+SELECT document FROM finance.policy_versions
+WHERE applied_at <= coalesce(CAST(:at AS timestamptz), 'infinity') ORDER BY version DESC LIMIT 1
+"""
 _NAMED = "SELECT version, document FROM finance.policy_versions WHERE version = ANY(:numbers)"
 
 
-def current_policy(snapshot: ReadSnapshot) -> Policy | None:
-    """Return the policy in force; None without one, or if this release cannot read it."""
-    found = snapshot.rows(_CURRENT)
+def current_policy(snapshot: ReadSnapshot, at: datetime | None = None) -> Policy | None:
+    """Return the policy in force, now or at a moment; None without one, or if this release cannot
+    read it.
+    """
+    found = snapshot.rows(_CURRENT, at=at)
     return readable_policy(found[0]["document"]) if found else None
 
 
