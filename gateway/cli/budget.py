@@ -76,15 +76,7 @@ HEADS = (
     "forecast",
     "resets",
 )
-MONEY = (
-    "limit_usd",
-    "granted_usd",
-    "spent_usd",
-    "held_usd",
-    "leased_usd",
-    "taken_over_usd",
-    "remaining_usd",
-)
+MONEY = ("limit_usd", "granted_usd", "spent_usd", "held_usd", "leased_usd", "remaining_usd")
 FORECAST_NOTE = "forecast: at the end of the period, at the present rate"
 
 BudgetArgument = Annotated[

@@ -2,8 +2,8 @@
 
 A window is one budget's period from one beginning. A change of the time zone, of the first month of
 the year or of a named budget's period moves the beginning: the new window began empty, beside the
-old one. Now the room of a window is its limit less what the windows that overlap it have spent in
-the overlap and still lease.
+old one. Now the room of a window is its limit less the spending of the windows that overlap it, as
+far as it lies in the overlap, and less their leases.
 
 Nothing moves between windows: an event stays in the one that its hold names, and `spent` stays the
 sum of the window's events. So a change back finds its own sums, and counts nothing twice.
@@ -39,7 +39,7 @@ CREATE INDEX budget_periods_account_ends ON tollgate.budget_periods (account_id,
 # beginning an attempt counts as inside.
 CUT = "interval '5 minutes'"
 
-# What a window takes over from those that overlap it. An end that is not known never comes. A grant
+# The sums that a window takes over from those that overlap it. An end that is not known never comes. A grant
 # to another window counts until it expires; one without an end counts in its own window alone.
 CARRIED = """
     SELECT coalesce(sum(greatest(other.spent_nusd - before.nusd, 0)), 0) AS spent_nusd,
@@ -337,7 +337,7 @@ END
 $$;
 """
 
-# As before, and what the adjustments change of the part outside. The INSERT locks the table against
+# As before, and the changes of the part outside by adjustments. The INSERT locks the table against
 # `note_budget_overlaps` until the commit, also if it adds no row.
 CORRECTIONS = f"""
 CREATE OR REPLACE FUNCTION tollgate.note_corrections() RETURNS trigger
@@ -433,7 +433,7 @@ CREATE OR REPLACE FUNCTION tollgate.budget_mistakes() RETURNS TABLE (account_id 
 """  # noqa: S608 - constants
 
 # As before, and the last column. Only the windows that run take something over: of an ended one the
-# rows of the past add up to what was spent.
+# rows of the past add up to all spending.
 VIEW = f"""
 CREATE OR REPLACE VIEW finance.budgets AS
 WITH accounts AS (

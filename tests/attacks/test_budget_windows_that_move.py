@@ -96,7 +96,7 @@ def test_no_zone_gives_another_limit(
 def test_a_named_budget_of_another_period_keeps_what_it_spent(
     database: Database, before: BudgetPeriod, after: BudgetPeriod
 ) -> None:
-    """The name is its identity: what was spent a moment ago is inside every new window."""
+    """The name is its identity: the spending of a moment ago is inside every new window."""
     rule, at = team_rule(1000, rule_id="named", period=before), now(database)
     declare(database, rule)
     spend(database, rule, 700, at=at, under=at)
@@ -136,7 +136,7 @@ def test_only_what_lies_in_the_new_window_is_taken_over(database: Database) -> N
     assert budget_mistakes(database) == ()
 
 
-def test_a_grant_is_taken_over_with_what_was_spent_of_it(database: Database) -> None:
+def test_a_grant_is_taken_over_with_its_spending(database: Database) -> None:
     """Else a change of the zone would refuse who was granted more."""
     rule, at = team_rule(1000), now(database)
     declare(database, rule)

@@ -1,5 +1,5 @@
 """A closed month could be reopened by a plain UPDATE of the owner, without a reason or a version,
-and then took more facts; `finance.periods` did not show what was closed.
+and then took more facts; `finance.periods` did not show the close.
 """
 
 from __future__ import annotations

@@ -142,6 +142,7 @@ def test_programs_read_every_digit_and_utc(till: Cli) -> None:
         "spent_usd": 2.8,
         "held_usd": 1,
         "leased_usd": 4,
+        "taken_over_usd": 0,
         "remaining_usd": 93.2,
         "used_share": 0.028,
         "forecast_usd": 5.696153846,

@@ -19,7 +19,7 @@ from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
 from tests.cli.test_selfhost_reports import POLICY, served
 
-# Lists of what was done and declared, and of what is left to do, with its age. A later act is a
+# Lists of acts and declarations, and of the work that is left, with its age. A later act is a
 # row, or takes one away; none has a figure of the month.
 LISTS = {"audit-log", "prices", "unsettled"}
 

@@ -39,7 +39,7 @@ def _budgets(away_s: float | None, lease_s: float) -> Check:
 
 def clock_check(skew_s: float | None) -> Check:
     """Return readiness's check on this machine's clock: a warning if it is more than two seconds
-    off, with what follows beyond five minutes.
+    off, with the effects if it is more than five minutes off.
 
     `skew_s` is how far it is ahead of Postgres's, None if that is not known.
     """

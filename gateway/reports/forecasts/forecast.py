@@ -101,7 +101,7 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
 
 
 def _closed_month(snapshot: ReadSnapshot, question: Question, month: date, split: Split) -> Report:
-    """Return the report of a closed month: what is posted to it and to the month before, which do
+    """Return the report of a closed month: the sums posted to it and to the month before, which do
     not change any more.
     """
     before = (month - timedelta(days=1)).replace(day=1)
@@ -138,7 +138,7 @@ def _closed_month(snapshot: ReadSnapshot, question: Question, month: date, split
             "attempts": read.total["attempts"],
         },
         complete_until=read.complete_until,
-        notes=("The month is closed: what is posted to it is the forecast.", *read.notes),
+        notes=("The month is closed: the sum posted to it is the forecast.", *read.notes),
     )
 
 

@@ -112,7 +112,7 @@ def _served(
     snapshot: ReadSnapshot, question: Question, *, is_closed: bool
 ) -> Iterator[tuple[tuple[str, str], ServedTraffic]]:
     """Yield the traffic and charges of each route and deployment, corrections included; of a closed
-    month without what was posted to later ones.
+    month without the facts posted to later ones.
     """
     row, later = usage_views.spend_hourly_detail.c, other_views.adjustments.c
     month = [question.month] if is_closed else []

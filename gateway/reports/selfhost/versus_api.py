@@ -382,7 +382,7 @@ def _notes(
     if found.closed_at is not None:
         yield (
             f"The month was closed at {found.closed_at:%Y-%m-%d %H:%M:%S} UTC: policy, prices and "
-            "speeds are those of that moment, and what was posted to later months is left out."
+            "speeds are those of that moment, and facts posted to later months are left out."
         )
     if any(side.deployment is not None and side.api_model is None for side in sides):
         yield "Without an API on the route its price is unknown: name one with --api MODEL."

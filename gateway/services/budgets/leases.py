@@ -222,7 +222,7 @@ class BudgetLeases:
         """Return this worker's lease on each account's present period, by Postgres's time.
 
         Raises `Unavailable` for a hard budget if this machine's clock is wrong: the events would
-        carry a wrong time, and nobody could tell the period that they belong to.
+        carry a wrong time, and so belong to no certain period.
         """
         moment_s, there_s = moment.timestamp(), self._time.at_s(now_s)
         if there_s is not None:

@@ -210,7 +210,7 @@ def write_rules(
     others.
 
     A removed rule keeps its last limit. A rule whose period begins at another moment from now on
-    opens the new windows at once: they take over what the running ones spent and leased.
+    opens the new windows at once: they take over the spending and leases of the running ones.
     """
     # Sorted by name: two writers of the same rows in different orders would deadlock.
     ordered = sorted(rules, key=lambda rule: rule.rule_id)

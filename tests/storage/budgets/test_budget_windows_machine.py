@@ -272,14 +272,14 @@ class WindowsMachine(RuleBasedStateMachine):
         return [*flying, *settled, *(attempt for _, _, attempt in self.written.values())]
 
     def _spent_in(self, span: PeriodSpan) -> int:
-        """Return what is written of attempts whose intent lies in a window, whatever window they
-        are charged to.
+        """Return the written cost of attempts whose intent lies in a window, also of those that
+        are charged to another.
         """
         written = (attempt for _, _, attempt in self.written.values())
         return sum(one.counted_nusd for one in written if _contains(span, one.intended_at))
 
     def _leased_beside(self, span: PeriodSpan) -> int:
-        """Return what is leased from a window and from those that overlap it."""
+        """Return the leases of a window and of those that overlap it."""
         return sum(
             amount
             for (_, starts_s), amount in self.outstanding.items()
