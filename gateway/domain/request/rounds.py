@@ -81,7 +81,7 @@ def rounds_of(
     if not is_relied_on:
         rows = _rows(tools, at, model)
         return Rounds(
-            calls=_most_calls(rows, at),
+            calls=_most_calls(rows, at) + _calls_of_request(model),
             call_usd=_unlisted_usd(rows, price),
             fee=_uncounted(rows, deployment, model),
         )
@@ -150,13 +150,14 @@ class _Plan:
         if self._unbounded is not None:
             rounds = max(rounds, self._most)
         tool, most = self._unbounded or (None, None)
+        calls = rounds if self._at.bounds_calls else max(rounds, MOST_TOOL_CALLS)
         members: list[tuple[str, int | bool]] = [(one.value, n) for one, n in self._sent.items()]
         if RoundLimit.MAX_TURNS in self._sent:
             members.append((PARALLEL_CALLS, False))
         return Rounds(
             windows=rounds + 1,
             answers=1 if self._at.caps_all_rounds else rounds + 1,
-            calls=rounds if self._at.bounds_calls else max(rounds, MOST_TOOL_CALLS),
+            calls=calls + _calls_of_request(model),
             call_usd=_unlisted_usd(self._rows, price),
             members=tuple(members),
             uses=tuple(self._uses),
@@ -179,6 +180,11 @@ def _rows(
     """Return the facts about each tool, and about the model."""
     found = [at.facts_of(tool.name) for tool in tools]
     return found if model is None else [*found, model.tool]
+
+
+def _calls_of_request(model: SearchModels | None) -> int:
+    """Return the calls that each request of a model is billed, whatever it does."""
+    return 0 if model is None else model.per_request or 0
 
 
 def _most_calls(rows: list[ToolFacts], at: ToolsAt) -> int:

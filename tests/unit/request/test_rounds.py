@@ -356,6 +356,14 @@ def test_a_model_that_searches_by_itself_has_a_fee(
         assert (None if found.rounds is None else found.rounds.fee) == fee
 
 
+def test_a_fee_of_each_request_is_held() -> None:
+    """It is billed though no round reads the window again."""
+    at: dict[str, Any] = {"provider": "openai_compatible", "operation": Operation.CHAT}
+    for is_hard in (False, True):
+        found = rounds(model="sonar-pro", is_hard=is_hard, **at)
+        assert (found.windows, found.calls, found.call_usd) == (1, 1, Decimal("0.014"))
+
+
 def test_a_request_has_a_fee_if_one_of_its_tools_is_not_counted() -> None:
     """Code at Anthropic is billed by the hour of a container, and nothing in the usage says so."""
     at: dict[str, Any] = {"provider": "anthropic", "operation": Operation.MESSAGES}
