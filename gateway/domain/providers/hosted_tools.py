@@ -289,6 +289,14 @@ _XAI_RESPONSES = ToolsAt(
 _OPENROUTER = "openrouter 1.3.84, components/responsesrequest.py, 2026-11-28"
 _OTHER_MODELS = ("openrouter:fusion", "openrouter:subagent", "openrouter:advisor")
 _OPENROUTER_OTHER = ToolFacts(tools=_OTHER_MODELS, reads_again=None, source=_OPENROUTER)
+# A plugin "runs once per request", and which one it is the member does not say here: a search,
+# whose calls the usage counts, the pages of a file, or further models.
+_OPENROUTER_PLUGINS = ToolFacts(
+    tools=("plugins",),
+    reads_again=None,
+    bills_as="web_search",
+    source="openrouter.ai/docs/guides/features/server-tools, 2026-11-28",
+)
 
 
 def _openrouter_tool(limit: RoundLimit | None) -> ToolFacts:
@@ -305,13 +313,18 @@ def _openrouter_tool(limit: RoundLimit | None) -> ToolFacts:
 
 
 _OPENROUTER_RESPONSES = ToolsAt(
-    rows=(_OPENROUTER_OTHER, _openrouter_tool(RoundLimit.MAX_TOOL_CALLS), UNKNOWN_TOOL),
+    rows=(
+        _OPENROUTER_OTHER,
+        _openrouter_tool(RoundLimit.MAX_TOOL_CALLS),
+        _OPENROUTER_PLUGINS,
+        UNKNOWN_TOOL,
+    ),
     bounds_calls=False,
     limit_is_void_with="stop_server_tools_when",
     source=_OPENROUTER,
 )
 _OPENROUTER_CHAT = ToolsAt(
-    rows=(_OPENROUTER_OTHER, _openrouter_tool(None), UNKNOWN_TOOL),
+    rows=(_OPENROUTER_OTHER, _openrouter_tool(None), _OPENROUTER_PLUGINS, UNKNOWN_TOOL),
     bounds_calls=False,
     source=_OPENROUTER,
 )
