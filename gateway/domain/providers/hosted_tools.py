@@ -164,6 +164,15 @@ _OPENAI_RESPONSES = ToolsAt(
             most_call_usd=_NO_FEE,
             source=_OPENAI,
         ),
+        ToolFacts(  # a stored prompt may have any of these
+            tools=("prompt",),
+            reads_again=None,
+            limit=RoundLimit.MAX_TOOL_CALLS,
+            bills_as="web_search",
+            is_counted=True,
+            most_call_usd=_OPENAI_SEARCH_USD,
+            source=_OPENAI,
+        ),
         ToolFacts(  # every tool that OpenAI runs is a built-in one
             tools=("",), reads_again=None, limit=RoundLimit.MAX_TOOL_CALLS, source=_OPENAI
         ),

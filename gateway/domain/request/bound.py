@@ -8,7 +8,6 @@ from msgspec import Struct
 
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
-from gateway.domain.policy.request_fields import UNKNOWN_TOOLS
 from gateway.domain.pricing.pricing import MOST_NUSD, Price, calls_hold_nusd, hold_nusd
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.request.rounds import Rounds, rounds_of
@@ -21,8 +20,6 @@ UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 # Another model may answer, at another price, or a server may write more than the maximum that is
 # sent.
 UNBOUNDED = frozenset({"rerouting", "other_maximum"})
-# Tools that the provider may run.
-_TOOLS = frozenset({"hosted_tools", UNKNOWN_TOOLS})
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
@@ -98,7 +95,7 @@ def bound_of(
     features = facts.features
     if features:  # nearly no request has one
         features = features - deployment.unsent_features(facts.operation)
-    if deployment.search_model is not None or (features and not _TOOLS.isdisjoint(features)):
+    if facts.hosted or deployment.search_model is not None or "hosted_tools" in features:
         rounds = rounds_of(facts, deployment, price, features=features, is_relied_on=bounds_rounds)
         if window is not None and (rounds.windows > 1 or deployment.search_model is not None):
             prompt_tokens = window  # the results of the tools come on top of the body

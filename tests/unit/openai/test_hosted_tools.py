@@ -66,6 +66,12 @@ def test_an_own_tool_of_anthropic_may_have_no_type() -> None:
     assert UNKNOWN_TOOLS in found.features
 
 
+def test_a_stored_prompt_may_name_tools() -> None:
+    """The provider keeps them, and nothing in the request says which they are."""
+    stored = facts(Operation.RESPONSES, prompt={"id": "pmpt_1"})
+    assert [(one.name, one.index, one.member) for one in stored.hosted] == [("prompt", None, None)]
+
+
 def test_a_value_that_is_no_tool_has_no_name() -> None:
     """Prompts may hold lists of anything under this name."""
     assert hosted_tool(7, where="tools", index=None).name == ""

@@ -246,6 +246,7 @@ def _note_values(
     prompt = bytes(members.get("prompt", _NULL))
     if prompt.startswith(b"{") or (operation is Operation.RESPONSES and prompt != _NULL):
         needs.leave("stored_state", "prompt")
+        needs.hosted.append(HostedTool(name="prompt", where="prompt"))  # it may name tools
     if (
         fields.service_tier is not None
         and (feature := tier_feature(fields.service_tier)) is not None
