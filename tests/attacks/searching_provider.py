@@ -2,7 +2,7 @@
 the whole window, writes the whole maximum and calls a tool.
 
 The address names the limits that it obeys: `max_tool_calls`, `max_turns`, `max_uses`; `deaf` obeys
-none. Its ledger has what it bills.
+none. Its ledger has its bills.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ANNOTATION = {"type": "url_citation", "url_citation": {"url": "https://example.
 
 @dataclass
 class Bill:
-    """One answered request: the body and what the provider bills for it."""
+    """One answered request: the body and the bill for it."""
 
     path: str
     body: dict[str, Any]

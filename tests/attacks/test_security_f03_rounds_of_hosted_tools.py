@@ -2,7 +2,7 @@
 hard budget of USD 20, because the hold had one window.
 
 Under a hard budget the gateway sends a bound of the rounds in the member that the provider obeys,
-and holds a window for each of them. What has no bound is refused by name, or not sent.
+and holds a window for each of them. A tool without a bound is refused by name, or not sent.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ def test_no_event_costs_more_than_its_hold(
 
 
 def test_a_hard_budget_is_never_overrun(searches: Searches) -> None:
-    """Each request costs five windows and what its calls cost: ten of them fit in the budget."""
+    """Each request costs five windows and its calls: ten of them fit in the budget."""
     body = _body("responses", "openai", SEARCH, max_tool_calls=30)
     answers = [searches.post("responses", body).status_code for _ in range(14)]
     assert set(answers) == {200, 402}

@@ -147,8 +147,8 @@ DEFAULT_ROUNDS = 4
 
 
 class HostedToolsRule(StrEnum):
-    """The treatment, under a hard budget, of a tool whose rounds the provider does not let anybody
-    bound.
+    """The treatment, under a hard budget, of a tool whose rounds have no bound at the
+    provider.
     """
 
     REFUSE = "refuse"

@@ -1,4 +1,4 @@
-"""Decides what is held for, and sent with, a request whose tools the provider runs itself: rounds
+"""Decides the hold and the bounds of a request whose tools the provider runs itself: rounds
 that read the context window again, calls that cost a fee, and fees that no usage counts.
 
 Its facts are `domain.providers.hosted_tools`.
@@ -34,7 +34,7 @@ _UNNAMED = HostedTool(name="", where="tools")
 
 
 class Rounds(Struct, frozen=True, kw_only=True, gc=False):
-    """What one attempt with tools of the provider holds and sends.
+    """The hold of one attempt with tools of the provider, and the bounds that it sends.
 
     `windows` are the readings of the context window, and `answers` the answers of the maximum that
     is sent. `calls` are those that may cost a fee, `call_usd` is the dearest known fee that the
@@ -68,7 +68,7 @@ def rounds_of(
     features: frozenset[str],
     is_relied_on: bool,
 ) -> Rounds:
-    """Return what is held and sent for the tools that the provider runs in one attempt.
+    """Return the hold and the bounds for the tools that the provider runs in one attempt.
 
     `features` are those that reach the deployment. `is_relied_on` is True if a hard budget depends
     on the bound; only then the rounds are bounded, and a tool without a bound is left out or named.
@@ -183,7 +183,7 @@ def _rows(
 
 
 def _calls_of_request(model: SearchModels | None) -> int:
-    """Return the calls that each request of a model is billed, whatever it does."""
+    """Return the calls that each request of a model is billed, even without any round."""
     return 0 if model is None else model.per_request or 0
 
 

@@ -48,7 +48,7 @@ from gateway.services.request.upstream_answer import UpstreamAnswer
 from gateway.services.snapshot.snapshot import MOST_REMEMBERED, RequestTerms, Snapshot
 from gateway.wire.dialect import EventTooLarge, Translation
 from gateway.wire.json_bounds import opens_in
-from gateway.wire.sent_rounds import with_rounds
+from gateway.wire.translation.sent_rounds import with_rounds
 
 LARGE_BYTES = 128 * 1024
 # A smaller body is slow to translate too if it has many objects or members.

@@ -272,7 +272,7 @@ class DeploymentBlock(Block):
         DEFAULT_ROUNDS,
     )
     hosted_tools: Annotated[HostedToolsRule, member_of(HostedToolsRule)] = optional(
-        "Under a hard budget: what happens to a tool whose rounds nothing bounds at the provider: "
+        "Under a hard budget, for a tool whose rounds nothing bounds at the provider: "
         "`refuse` the request, `drop` the tool and name it in `x-tollgate-dropped-fields`, or "
         "`hold` `hosted_rounds` + 1 windows for it, if you know that there are no more.",
         "drop",

@@ -101,7 +101,7 @@ def test_a_tool_of_anthropic_has_its_own_bound(value: Any, most: int | None) -> 
 
 
 def test_an_advisor_is_another_model_and_no_round() -> None:
-    """No bound covers it, so a hard budget refuses it whatever its uses."""
+    """No bound covers it, so a hard budget refuses it with any uses."""
     found = facts(Operation.MESSAGES, tools=[{"type": "advisor_20260301", "name": "advisor"}])
     assert (found.hosted, "rerouting" in found.features) == ((), True)
 

@@ -1,4 +1,4 @@
-"""The bounds of rounds in what is sent: members set, tools bounded and left out."""
+"""The bounds of rounds in a sent request: members set, tools bounded and left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import HostedTool, RequestBody
 from gateway.domain.request.rounds import Rounds
-from gateway.wire.sent_rounds import with_rounds
+from gateway.wire.translation.sent_rounds import with_rounds
 from tests import factories
 
 OWN = {"type": "function", "name": "f"}
@@ -25,7 +25,7 @@ def body(**members: Any) -> RequestBody:
 
 
 def sent(read: RequestBody, rounds: Rounds) -> Any:
-    """What is sent, once its members stand at their places."""
+    """The sent request, once its members stand at their places."""
     found = with_rounds(read, rounds)
     for name, place in found.members.items():
         assert found.body[place.name_start : place.start].startswith(b'"' + name.encode())

@@ -1,4 +1,4 @@
-"""The rounds of tools that the provider runs: what is sent to bound them, and what is held."""
+"""The rounds of tools that the provider runs: the bounds that are sent, and the hold."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_member_that_releases_the_limit_leaves_the_tool_unbounded() -> None:
 
 @pytest.mark.parametrize("provider", ["openai", "anthropic"])
 def test_each_type_of_the_sdks_is_known(provider: str) -> None:
-    """What the caller runs reads the window once; what the provider runs does not."""
+    """A tool of the caller reads the window once; one of the provider does not."""
     at = tools_at(provider, OPERATION[provider])
     run = RUN_BY_OPENAI if provider == "openai" else RUN_BY_ANTHROPIC
     for name in run:
@@ -376,7 +376,7 @@ def test_a_request_has_a_fee_if_one_of_its_tools_is_not_counted() -> None:
 
 
 def test_every_fact_has_a_source_and_a_day() -> None:
-    """A fact that nobody can look up again is a guess."""
+    """A fact without a source is a guess."""
     rows = [row for at in TOOLS.values() for row in at.rows]
     rows += [entry.tool for entry in SEARCH_MODELS]
     for row in rows:

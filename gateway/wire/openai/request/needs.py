@@ -33,7 +33,7 @@ class Needs:
 
     def note_tool(self, feature: str, tool: HostedTool) -> None:
         """Record the permission that a tool needs, and the tool if the provider may run it: not an
-        own one with members that nobody knows, nor another model's.
+        own one with unknown members, nor another model's.
         """
         self.leave(feature, tool.where)
         if feature == HOSTED_TOOLS or (feature == UNKNOWN_TOOLS and tool.name not in OWN_TOOLS):
