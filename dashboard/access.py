@@ -174,8 +174,13 @@ def _roles(url: str) -> DashboardRoles | None:
 
 
 def _name_of(claims: Claims) -> str:
-    """Return a person's name for the books: the e-mail address, else the subject."""
-    for claim in ("email", "preferred_username", "sub"):
+    """Return a person's name for the books: the e-mail address, else the subject.
+
+    If the provider says that the address is not verified, the person chose it, and so the other
+    name that looks like one: the subject counts then.
+    """
+    is_verified = str(claims.get("email_verified", True)).lower() == "true"  # some send a text
+    for claim in ("email", "preferred_username", "sub") if is_verified else ("sub",):
         if isinstance(name := claims.get(claim), str) and name:
             return name
     return "unknown"

@@ -17,10 +17,11 @@ import typer
 from gateway.cli.audit.residency_page import Section, page
 from gateway.cli.price.terms import month_of
 from gateway.cli.terminal.output import Table, csv_of, moment, note, write
+from gateway.cli.terminal.replaced_file import replaced_file
 from gateway.domain.calendar_months import next_month
 from gateway.domain.ledger.audit_chain import ChainFinding, ChainWalk
 from gateway.domain.residency.attempt_verification import Doubt, Verified, verify_sent
-from gateway.errors import BadUsage, NothingFound, PolicyRejected
+from gateway.errors import NothingFound, PolicyRejected
 from gateway.services.policy.apply import version_of
 
 if TYPE_CHECKING:
@@ -109,10 +110,8 @@ def residency(
     if out is None:
         write(text)
     else:
-        try:
-            out.write_text(text, encoding="utf-8")
-        except OSError as broken:
-            raise BadUsage(f"{out} cannot be written: {broken.strerror}.") from None
+        with replaced_file(out) as file:
+            file.write(text.encode())
         note(f"Written to {out}.")
     note(evidence.verdict)
     if not evidence.is_good:

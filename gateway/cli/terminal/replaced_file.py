@@ -12,13 +12,16 @@ from typing import BinaryIO
 
 from gateway.errors import BadUsage
 
+NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+
 
 @contextmanager
 def replaced_file(path: Path) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path` when the block ends without an error.
 
-    An existing file gives its mode and owner to the new one; a link stays a link. Raises `BadUsage`
-    if the file cannot be written.
+    An existing file gives its mode and owner to the new one, a link stays a link, and a file that
+    was not there is its owner's alone, whatever the umask. Raises `BadUsage` if it cannot be
+    written.
     """
     try:
         with whole_file(path) as out:
@@ -36,7 +39,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     if target.is_dir():
         raise IsADirectoryError(0, "it is a folder")
-    with open(new, "xb") as out:
+    with os.fdopen(os.open(new, NEW_FILE, 0o600), "wb") as out:
         try:
             _take_over(target, out.fileno())
             yield out

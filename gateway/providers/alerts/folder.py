@@ -46,7 +46,9 @@ def _write(path: Path, file: AttachedFile) -> None:
     """Write one file under a name of its own, and put it in its place when it is on the disk."""
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        with open(new, "xb") as out:
+        # A group may fetch it from the folder, by the umask; a statement is for no other user.
+        mode = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        with os.fdopen(os.open(new, mode, 0o640), "wb") as out:
             out.write(file.content)
             out.flush()
             os.fsync(out.fileno())

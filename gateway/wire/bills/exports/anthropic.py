@@ -108,7 +108,7 @@ def _cost(line: int, day: date, members: Mapping[str, Any], mapping: ExportMappi
     cost_type = read_name(members.get("cost_type"), "cost_type")
     text = read_name(members.get("description"), "description")
     if cost_type is None and text is None:
-        if not amount.nusd:
+        if not amount.usd:
             return empty_day(line, day)
         raise WrongCell("cost_type is null: ask for it with group_by[]=description")
     model = read_name(members.get(mapping.columns.get("model", "model")), "model") or ""

@@ -8,7 +8,7 @@ from decimal import Decimal
 from math import ceil
 from typing import NamedTuple
 
-from gateway.domain.money import EXACT, nusd_from_usd
+from gateway.domain.money import EXACT
 from gateway.domain.pricing.tokens import TokenKind
 
 MOST_TEXT = 300
@@ -49,9 +49,12 @@ class WrongCell(ValueError):
 
 
 class PrintedAmount(NamedTuple):
-    """An amount in nano-dollars, and half of its last printed digit."""
+    """An amount in dollars with all its digits, and half of its last printed digit.
 
-    nusd: int
+    It is rounded once, as part of its sum: a million lines of half a nano-dollar are no 0.
+    """
+
+    usd: Decimal
     slack_nusd: int
 
 
@@ -81,7 +84,7 @@ def read_amount(text: object, name: str, *, cents: bool = False) -> PrintedAmoun
     if cents:
         value, decimals = EXACT.scaleb(value, -2), decimals + 2
     decimals = max(decimals, LEAST_DECIMALS)
-    return PrintedAmount(nusd_from_usd(value), ceil(Decimal(10) ** (9 - decimals) / 2))
+    return PrintedAmount(value, ceil(Decimal(10) ** (9 - decimals) / 2))
 
 
 def read_quantity(text: object, name: str) -> Decimal:

@@ -10,12 +10,13 @@ from datetime import date
 from decimal import Decimal
 from typing import NamedTuple
 
+from gateway.domain.money import EXACT, nusd_from_usd
 from gateway.domain.reconciliation.bills import AccountDay, BilledLine, BilledTo, BillFileKind
 from gateway.wire.bills.exports.cells import PrintedAmount
 from gateway.wire.bills.exports.text import WrongExport
 
 MOST_SUMS = 500_000
-MOST_NUSD = 9 * 10**18  # 64 bits hold more
+MOST_USD = 9 * 10**9  # 64 bits hold more nano-dollars
 MOST_TOTAL = Decimal(10) ** 20
 
 
@@ -87,7 +88,7 @@ class _Sum:
 
     number: int
     quantity: Decimal | None = None
-    nusd: int | None = None
+    usd: Decimal | None = None
     slack_nusd: int = 0
 
 
@@ -147,9 +148,9 @@ def _add(sums: dict[_Place, _Sum], line: ReadLine, account: str, models: Mapping
     if line.quantity is not None:
         found.quantity = (found.quantity or Decimal(0)) + line.quantity
     if line.amount is not None:
-        found.nusd = (found.nusd or 0) + line.amount.nusd
+        found.usd = EXACT.add(found.usd or Decimal(0), line.amount.usd)
         found.slack_nusd += line.amount.slack_nusd
-    if abs(found.nusd or 0) > MOST_NUSD or abs(found.quantity or Decimal(0)) > MOST_TOTAL:
+    if abs(found.usd or Decimal(0)) > MOST_USD or abs(found.quantity or Decimal(0)) > MOST_TOTAL:
         raise WrongExport(line.number, "the sum of its day is too large to be true")
 
 
@@ -172,7 +173,7 @@ def _lines_of(sums: Mapping[_Place, _Sum], kind: BillFileKind) -> Iterable[Bille
             ),
             token_kind=place.token_kind,
             quantity=one.quantity,
-            amount_nusd=one.nusd,
+            amount_nusd=None if one.usd is None else nusd_from_usd(one.usd),
             slack_nusd=one.slack_nusd,
             text=place.text,
         )

@@ -87,7 +87,7 @@ def _lines(row: Row, mapping: ExportMapping) -> Iterator[ReadLine]:
     credits = row.get("credits_amount")
     if credits:
         credit = read_amount(credits, "credits.amount")
-        if credit.nusd:
+        if credit.usd:
             yield ReadLine(
                 row.line, day, account, project, key, "", "", None, credit, f"Credit: {sku}"[:300]
             )

@@ -139,7 +139,7 @@ def _cost(line: int, day: date, members: Mapping[str, Any], mapping: ExportMappi
     name = mapping.columns.get("model", "line_item")
     item = read_name(members.get(name), name)
     if item is None:
-        if not value.nusd:
+        if not value.usd:
             return empty_day(line, day)
         raise WrongCell(f"{name} is null: ask for it with group_by=line_item")
     model, kind, text = _model_and_kind(item, mapping)
