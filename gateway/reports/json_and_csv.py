@@ -23,7 +23,7 @@ from gateway.reports.plain_decimal import plain_decimal
 from gateway.reports.questions.usage_me import OwnUsage
 from gateway.reports.receipts.attempt import AttemptReceipt
 from gateway.reports.receipts.receipt import Receipt, arithmetic
-from gateway.reports.report import Cell, ColumnKind, Export, Report
+from gateway.reports.report import Cell, Column, ColumnKind, Export, Notation, Report
 
 LATENCY_DIGITS = 6  # a microsecond, the clock's resolution
 
@@ -45,9 +45,12 @@ def json_pieces(export: Export) -> Iterator[str]:
         "columns": [{"name": column.name, "unit": column.unit} for column in report.columns],
     }
     yield _json_text(head).removesuffix("}") + ',"rows":['
-    names, separator = [column.name for column in report.columns], ""
+    columns, separator = report.columns, ""
     for row in export.rows:
-        yield separator + _json_text(dict(zip(names, row, strict=True)))
+        cells = {
+            column.name: _noted(cell, column) for column, cell in zip(columns, row, strict=True)
+        }
+        yield separator + _json_text(cells)
         separator = ","
     yield "]," + _json_text(_rest_of(report)).removeprefix("{")
 
@@ -94,7 +97,7 @@ def csv_lines(export: Export) -> Iterator[str]:
     for row in export.rows:
         yield _csv_line(
             [
-                without_formula(cell) if column.kind is ColumnKind.TEXT else _csv_cell(cell)
+                without_formula(cell) if column.kind is ColumnKind.TEXT else _csv_cell(cell, column)
                 for column, cell in zip(columns, row, strict=True)
             ]
         )
@@ -107,10 +110,14 @@ def _csv_line(cells: Sequence[str]) -> str:
     return out.getvalue()
 
 
-def _csv_cell(cell: Cell) -> str:
-    """Return a report's cell as text for CSV: plain decimals and ISO dates, empty if it is
-    unknown.
+def _csv_cell(cell: Cell, column: Column) -> str:
+    """Return a report's cell as text for CSV, in its column's notation: plain decimals and ISO
+    dates, empty if it is unknown.
     """
+    cell = _noted(cell, column)
+    if column.notation is Notation.FOCUS and isinstance(cell, Decimal):
+        text = plain_decimal(cell)
+        return text if "." in text else f"{text}.0"
     match cell:
         case None:
             return ""
@@ -171,6 +178,15 @@ def _as_json(value: Any) -> Any:
             return {field.name: _as_json(getattr(value, field.name)) for field in fields(value)}
         case _:
             return value
+
+
+def _noted(cell: Cell, column: Column) -> Cell:
+    """Return a moment of a FOCUS column in FOCUS's Date/Time Format, `2026-11-20T13:05:02Z`; any
+    other cell unchanged.
+    """
+    if column.notation is Notation.FOCUS and isinstance(cell, datetime):
+        return cell.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return cell
 
 
 def _moment(moment: datetime) -> str:

@@ -29,6 +29,17 @@ class ColumnKind(StrEnum):
     FLAG = "flag"
 
 
+class Notation(StrEnum):
+    """The way in which CSV and JSON write moments and decimals.
+
+    PLAIN: milliseconds, no digit that is not needed. FOCUS: whole seconds, as its Date/Time Format
+    demands, and in CSV a decimal point in each decimal: a loader would read `96` as an integer.
+    """
+
+    PLAIN = "plain"
+    FOCUS = "focus"
+
+
 class Dataset(StrEnum):
     """The events that a report reads. Real and demo are never mixed: each is a view of its own."""
 
@@ -39,12 +50,13 @@ class Dataset(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
     """A column's name is stable; `unit` is the unit of one cell (`USD`, `tokens`, `s`), empty
-    for names.
+    for names. `notation` is the way in which texts write its values.
     """
 
     name: str
     unit: str
     kind: ColumnKind
+    notation: Notation = Notation.PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 from collections import defaultdict
+from datetime import datetime
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
@@ -20,6 +22,7 @@ from pyarrow import parquet, types
 from gateway import reports
 from gateway.reports import FocusVersion, Question, ask, focus_export
 from gateway.reports.exports.focus.columns import COLUMNS
+from gateway.reports.report import ColumnKind
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
@@ -150,8 +153,40 @@ def test_the_command_writes_both_versions(filled: Database, cli: Cli, tmp_path: 
     found = list(csv.DictReader(StringIO(text)))
     assert {"AllocatedMethodId", "HostProviderName"} <= set(found[0])
     assert "x_AllocatedMethodId" not in found[0]
-    assert {row["BilledCost"] for row in found} == {"0"}
+    assert {row["BilledCost"] for row in found} == {"0.0"}
     assert len(found) == parquet.read_metadata(out).num_rows
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".json"])
+def test_each_kind_of_text_file_follows_the_formats_of_focus(
+    filled: Database, cli: Cli, tmp_path: Path, suffix: str
+) -> None:
+    """The specification's Date/Time Format has no milliseconds, and a column of whole quantities
+    without a decimal point was taken for integers; the Parquet file was right all along.
+    """
+    out, binary = tmp_path / f"focus{suffix}", tmp_path / "focus.parquet"
+    for path in (out, binary):
+        cli.ok("export", "focus", "--month", "2026-11", "--out", str(path))
+    text = (gzip.decompress(out.read_bytes()) if suffix == ".csv.gz" else out.read_bytes()).decode()
+    found: list[dict[str, Any]] = (
+        json.loads(text, parse_float=str, parse_int=str)["rows"]
+        if suffix == ".json"
+        else list(csv.DictReader(StringIO(text)))
+    )
+    exact = parquet.read_table(binary).to_pylist()
+    assert len(found) == len(exact) > 0
+    kinds = {column.name: column.kind for column in V1_2.columns}
+    for written, read in zip(found, exact, strict=True):
+        for name, kind in kinds.items():
+            cell, value = written[name], read[name]
+            if value is None:
+                assert cell in ("", None), name
+            elif kind is ColumnKind.TIME:
+                assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", cell), name
+                assert datetime.fromisoformat(cell) == value, name
+            elif isinstance(value, Decimal):
+                assert abs(Decimal(cell) - value) <= Decimal("1e-18"), name
+                assert re.fullmatch(r"-?\d+\.\d+", cell) or suffix == ".json", name
 
 
 def test_the_reference_page_has_every_column() -> None:

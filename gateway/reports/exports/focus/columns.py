@@ -18,7 +18,7 @@ import msgspec
 from gateway.domain.calendar_months import next_month
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.reports.exports.focus.charge import Charge, LineKind
-from gateway.reports.report import Cell, Column, ColumnKind
+from gateway.reports.report import Cell, Column, ColumnKind, Notation
 
 MILLION = Decimal(1_000_000)
 UNKNOWN = "unallocated"
@@ -51,7 +51,7 @@ class FocusColumn:
         """Return the report's column in a version."""
         unit = {ColumnKind.MONEY: "USD", ColumnKind.TIME: "UTC"}.get(self.kind, "")
         name = self.name if self.since <= version else f"x_{self.name}"
-        return Column(name=name, unit=unit, kind=self.kind)
+        return Column(name=name, unit=unit, kind=self.kind, notation=Notation.FOCUS)
 
 
 def columns_of(version: FocusVersion) -> tuple[Column, ...]:
