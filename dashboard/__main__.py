@@ -12,7 +12,7 @@ from pathlib import Path
 
 from streamlit.web import cli
 
-from dashboard.connections import limit_connections
+from dashboard.visitors.connections import limit_connections
 
 VIEWS = ("budgets_and_forecast", "events", "latency", "receipt", "spend.overview")
 

@@ -13,7 +13,6 @@ from streamlit.navigation.page import Page
 
 from dashboard import access, address, empty_states, sign_in
 from dashboard.filters import choose_dataset
-from dashboard.person_limits import TURNS, TooManyPages
 from dashboard.shell.choices import keep_choices, restore_choices
 from dashboard.shell.leading import follow
 from dashboard.shell.search import show_search
@@ -30,6 +29,7 @@ from dashboard.views import (
 from dashboard.views.books import close
 from dashboard.views.records import audit, prices, refusals, residency
 from dashboard.views.spend import models, overview, teams
+from dashboard.visitors.person_limits import TURNS, TooManyPages
 from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
 
 LOGO, ICON = (

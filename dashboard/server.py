@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.starlette import App
 
-from dashboard.return_address import ReturnAddress
-from dashboard.sign_in_guard import SignInGuard
+from dashboard.visitors.return_address import ReturnAddress
+from dashboard.visitors.sign_in_guard import SignInGuard
 from gateway.domain.allowed_hosts import answers_to
 
 # `tollgate dashboard` sets both: the server's bound address, and its accepted names.

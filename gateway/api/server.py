@@ -64,7 +64,7 @@ class _Server(uvicorn.Server):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class ListenerPlace:
     """A listener by its purpose, and the settings that move it, for the message of a failure."""
 
     purpose: str
@@ -73,13 +73,13 @@ class Place:
     backlog: int
 
 
-CALLERS = Place(
+CALLERS = ListenerPlace(
     purpose="listen",
     port_setting="--port or TOLLGATE_PORT",
     host_setting="--host or TOLLGATE_HOST",
     backlog=BACKLOG,
 )
-METRICS = Place(
+METRICS = ListenerPlace(
     purpose="serve metrics",
     port_setting="TOLLGATE_METRICS_PORT",
     host_setting="TOLLGATE_METRICS_HOST",
@@ -87,7 +87,7 @@ METRICS = Place(
 )
 
 
-def bind(host: str, port: int, place: Place = CALLERS) -> socket.socket:
+def bind(host: str, port: int, place: ListenerPlace = CALLERS) -> socket.socket:
     """Return a listening socket on this address.
 
     Raises `BadUsage`, naming the setting, if the address or the port cannot be bound.

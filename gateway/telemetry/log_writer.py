@@ -7,13 +7,11 @@ process nor its start.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import threading
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 
 STDERR = 2
 # A busy gateway writes a megabyte of lines in some seconds: longer than a disk hesitates.
@@ -28,9 +26,19 @@ class LogWriter:
     dropped: `on_dropped` hears their number, and a line states it once writing works again.
     """
 
-    def __init__(self, descriptor: int = STDERR, *, most_bytes: int = MOST_BYTES) -> None:
-        """Start the thread. Make the writer after a fork: a thread does not survive one."""
+    def __init__(
+        self,
+        descriptor: int = STDERR,
+        *,
+        line_about: Callable[[int], bytes],
+        most_bytes: int = MOST_BYTES,
+    ) -> None:
+        """Start the thread. Make the writer after a fork: a thread does not survive one.
+
+        `line_about` makes the line that states a number of dropped lines.
+        """
         self._descriptor, self._most_bytes = descriptor, most_bytes
+        self._line_about = line_about
         self._pieces: deque[bytes] = deque()
         self._size = 0  # of the pieces and of the one that is being written
         self._unsaid = 0
@@ -78,7 +86,7 @@ class LogWriter:
             return
         with self._changed:
             dropped, self._unsaid = self._unsaid, 0
-        if dropped and not self._is_written(_line_about(dropped)):
+        if dropped and not self._is_written(self._line_about(dropped)):
             with self._changed:
                 self._unsaid += dropped
 
@@ -117,15 +125,4 @@ class LogStream:
         return len(text)
 
     def flush(self) -> None:
-        """Do nothing: nobody waits for a line."""
-
-
-def _line_about(dropped: int) -> bytes:
-    """Return the log line that states how many lines were dropped."""
-    line = {
-        "event": "log_lines_dropped",
-        "lines": dropped,
-        "level": "warning",
-        "timestamp": datetime.now(UTC).isoformat(),
-    }
-    return json.dumps(line).encode() + b"\n"
+        """Do nothing: no caller waits for a line."""

@@ -42,7 +42,7 @@ def configured(level: str) -> Iterator[LogWriter]:
     """Configure structlog for the process, with a level, and yield the writer of all lines, which
     is closed at the end of the block.
     """
-    writer = LogWriter()
+    writer = LogWriter(line_about=line_about_dropped)
     stream = LogStream(writer)
     structlog.configure(
         processors=[
@@ -61,6 +61,12 @@ def configured(level: str) -> Iterator[LogWriter]:
         yield writer
     finally:
         writer.close()
+
+
+def line_about_dropped(lines: int) -> bytes:
+    """Return the line that states how many lines were dropped before it."""
+    line = {"event": "log_lines_dropped", "lines": lines, "level": "warning"}
+    return _json_bytes(line | {"timestamp": datetime.now(UTC)}) + b"\n"
 
 
 def say_serving(listening_on: Sequence[Any], *, metrics_at: str, problem: str | None) -> None:

@@ -48,7 +48,7 @@ def place() -> Iterator[Path]:
 
 
 def tollgate(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with this home, over a database that nobody asks."""
+    """Run a command with this home, over a database that is never asked."""
     return subprocess.run(
         [sys.executable, "-m", "gateway.main", *arguments],
         env={
@@ -152,7 +152,7 @@ def test_the_database_is_not_made_behind_a_strangers_link(place: Path) -> None:
 def test_a_secret_counts_by_owner_group_and_mode(
     place: Path, owner: int, group: int, mode: int, said: str
 ) -> None:
-    """The platform chooses owner and mode of what it mounts; nobody else may read it."""
+    """The platform chooses owner and mode of its mounts; no other user may read them."""
     path = planted(place)
     os.chown(path, owner, group)
     path.chmod(mode)

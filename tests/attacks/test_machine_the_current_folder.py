@@ -54,7 +54,7 @@ def is_unsafe(members: list[ast.expr]) -> bool:
 
 @pytest.mark.parametrize("package", ["gateway", "engine", "dashboard"])
 def test_no_child_looks_into_the_current_folder(package: str) -> None:
-    """A new child is safe by this rule, not by somebody's memory."""
+    """A new child is safe by this rule, not by its author's memory."""
     found = [
         f"{path.relative_to(REPOSITORY)}:{members[0].lineno}"
         for path in sorted((REPOSITORY / package).rglob("*.py"))
@@ -83,7 +83,7 @@ def test_the_rule_sees_each_form() -> None:
 
 
 def test_pools_of_processes_are_safe_too() -> None:
-    """`multiprocessing` starts its children by `-c`, and asks nobody for options."""
+    """`multiprocessing` starts its children by `-c`, and takes no options."""
     pools = [
         path
         for package in ("gateway", "engine", "dashboard")
@@ -142,7 +142,7 @@ OPERATOR, FOREIGN = "o" * 64, "f" * 64
 
 
 def auth(cookie_secret: str) -> str:
-    """Return Streamlit's secrets for a provider that nobody asks."""
+    """Return Streamlit's secrets for a provider that is never asked."""
     return (
         '[auth]\nredirect_uri = "http://127.0.0.1:1/oauth2callback"\n'
         f'cookie_secret = "{cookie_secret}"\nclient_id = "c"\nclient_secret = "s"\n'

@@ -21,8 +21,8 @@ import uvicorn
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from websockets.exceptions import InvalidStatus
 
-from dashboard.connections import LimitedConnection
-from dashboard.person_limits import MOST_TABS, PAGES_AT_ONCE, PageTurns, Tabs, TooManyPages
+from dashboard.visitors.connections import LimitedConnection
+from dashboard.visitors.person_limits import MOST_TABS, PAGES_AT_ONCE, PageTurns, Tabs, TooManyPages
 from tests.attacks.raw_callers import is_ended
 from tests.attacks.test_lead_after_the_sign_out import address, cli, cli_at, provider, write
 from tests.attacks.test_security_f10_a_page_reads_the_dashboard import AUTH, status

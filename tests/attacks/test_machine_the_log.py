@@ -20,6 +20,7 @@ import pytest
 
 from gateway.cli.up.children import Children
 from gateway.telemetry.log_writer import LogWriter
+from gateway.telemetry.logs import line_about_dropped
 from tests import plain_http
 from tests.attacks.raw_callers import CHAT, answer, connected, question, request, two_teams
 from tests.gateway_process import REPOSITORY, FakeUpstreamProcess, Gateway, StartGateway
@@ -147,7 +148,7 @@ def test_lines_beyond_the_buffer_are_dropped_and_counted() -> None:
     reads, writes = os.pipe()
     fcntl.fcntl(writes, fcntl.F_SETPIPE_SZ, 4096)
     dropped: list[int] = []
-    writer = LogWriter(writes, most_bytes=20_000)
+    writer = LogWriter(writes, most_bytes=20_000, line_about=line_about_dropped)
     writer.on_dropped = dropped.append
     line = b"x" * 999 + b"\n"
     for _ in range(100):
@@ -168,7 +169,7 @@ def test_a_closed_pipe_costs_lines_and_raises_nothing() -> None:
     reads, writes = os.pipe()
     os.close(reads)
     dropped: list[int] = []
-    writer = LogWriter(writes)
+    writer = LogWriter(writes, line_about=line_about_dropped)
     writer.on_dropped = dropped.append
     writer.write(b"one\ntwo\n")
     writer.close()

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from starlette.types import Message, Receive, Scope, Send
 
-from dashboard.return_address import COOKIE, ReturnAddress
+from dashboard.visitors.return_address import COOKIE, ReturnAddress
 
 HOST = "spend.example.com"
 

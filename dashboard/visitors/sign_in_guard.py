@@ -23,8 +23,8 @@ from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_N
 
 from dashboard import access
 from dashboard.access import Claims
-from dashboard.person_limits import TABS
-from dashboard.sign_in_page import HEADERS, begin_path, sign_in_page
+from dashboard.visitors.person_limits import TABS
+from dashboard.visitors.sign_in_page import HEADERS, begin_path, sign_in_page
 
 PAGE = "text/html"
 LOGOUT, FILES = "/auth/logout", "media/"

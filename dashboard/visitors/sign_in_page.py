@@ -1,5 +1,5 @@
-"""Draws the page of a person who has not signed in, as a fixed document: no script of the app runs,
-and no WebSocket is open, for a visitor whom nobody knows.
+"""Draws the page of a person who has not signed in, as a fixed document: no script of the app runs
+and no WebSocket is open for an unknown visitor.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ HEADERS = {
     "referrer-policy": "same-origin",  # the login leads back to the asked page
     "x-content-type-options": "nosniff",
 }
-_LOGO = (Path(__file__).parent / "logo.svg").read_text(encoding="utf-8")
+_LOGO = (Path(__file__).parents[1] / "logo.svg").read_text(encoding="utf-8")
 _PAGE = """\
 <!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>Tollgate</title>

@@ -128,4 +128,4 @@ def limit_connections() -> None:
         soft = wanted
     if soft != resource.RLIM_INFINITY:
         LimitedConnection.most = max(16, int(soft * SHARE))
-    uvicorn.config.HTTP_PROTOCOLS["auto"] = "dashboard.connections:LimitedConnection"
+    uvicorn.config.HTTP_PROTOCOLS["auto"] = "dashboard.visitors.connections:LimitedConnection"
