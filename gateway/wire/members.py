@@ -203,8 +203,7 @@ def replace(
     """Return `body` with members replaced: (position or None to append, `"name"` encoded, value
     encoded).
 
-    The members in `dropped` are left out, each with one adjacent comma. No two of them may be
-    neighbours.
+    The members in `dropped` are left out, each with one comma: neighbours too, in any number.
     """
     added, places = [], []
     for member, name, value in splices:
@@ -212,8 +211,7 @@ def replace(
             added.append(name + b":" + value)
         else:
             places.append((member.start, member.end, value))
-    for member in dropped:
-        places.append((*_with_comma(body, member), b""))
+    places += [(start, end, b"") for start, end in _ranges_with_commas(body, dropped)]
     if places:
         places.sort()
         parts: list[bytes] = []
@@ -243,13 +241,25 @@ def cut(body: bytes, member: MemberPlace) -> bytes:
     return before + after.removeprefix(b",")
 
 
-def _with_comma(body: bytes, member: MemberPlace) -> tuple[int, int]:
-    """Return the byte range of a member and one adjacent comma."""
-    end = _skip(body, member.end)
-    if body[end] == _COMMA:
-        return member.name_start, end + 1
-    start = body.rfind(b",", 0, member.name_start)
-    return (member.name_start if start < 0 else start), member.end
+def _ranges_with_commas(body: bytes, dropped: Iterable[MemberPlace]) -> list[tuple[int, int]]:
+    """Return the byte ranges of the members to leave out, each with the comma after it.
+
+    The last ones of the object have no comma after them: they go as one range, with the comma
+    before it.
+    """
+    members = sorted(dropped, key=lambda one: one.name_start)
+    found: list[tuple[int, int]] = []
+    for member in members:
+        end = _skip(body, member.end)
+        if body[end] == _COMMA:
+            found.append((member.name_start, end + 1))
+            continue
+        start = member.name_start
+        while found and _skip(body, found[-1][1]) == start:
+            start = found.pop()[0]
+        comma = body.rfind(b",", 0, start)
+        found.append((start if comma < 0 else comma, member.end))
+    return found
 
 
 def _skip(body: bytes, at: int) -> int:
