@@ -12,14 +12,17 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from gateway.domain.operation import Operation
+from gateway.domain.providers.members.effects import BETAS
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest
+from gateway.wire.translation.left_out import BETA_HEADER, BETA_MARK
 
 FORWARDED = frozenset({b"anthropic-version", b"anthropic-beta"})
 _VALUE = re.compile(rb"[\x21-\x7e][\x20-\x7e]{0,2047}")
 _BETA_QUERY = re.compile(rb"[?&]beta=true(?:&|$)")
 # A window larger than the declared one makes the hold too small.
 _LARGER_WINDOW = "context-1m"
+_MOST_NAMED = 16  # unlisted betas
 
 
 def read(fields: Iterable[tuple[bytes, bytes]]) -> tuple[tuple[str, str], ...]:
@@ -50,20 +53,23 @@ def is_beta(target: bytes) -> bool:
 
 
 def with_needs(read_body: RequestBody, headers: Iterable[tuple[str, str]]) -> RequestBody:
-    """Return a request with the permissions that its headers need."""
+    """Return a request with the permissions that its headers need, and with their unlisted
+    betas.
+    """
     facts = read_body.facts
     if facts.operation is not Operation.MESSAGES:
         return read_body
-    if not any(
-        _LARGER_WINDOW in value.lower() for name, value in headers if name == "anthropic-beta"
-    ):
-        return read_body
+    betas = [
+        one.strip() for name, value in headers if name == BETA_HEADER for one in value.split(",")
+    ]
+    if unlisted := [one for one in betas if one and one not in BETAS][:_MOST_NAMED]:
+        parts = facts.unlisted_parts.union(BETA_MARK + one for one in unlisted)
+        facts = replace(facts, unlisted_parts=parts)
     feature = "other_maximum"
-    if feature in facts.features:
-        return read_body
-    facts = replace(
-        facts,
-        features=facts.features | {feature},
-        named=(*facts.named, (feature, f"anthropic-beta: {_LARGER_WINDOW}")),
-    )
-    return replace(read_body, facts=facts)
+    if any(_LARGER_WINDOW in one.lower() for one in betas) and feature not in facts.features:
+        facts = replace(
+            facts,
+            features=facts.features | {feature},
+            named=(*facts.named, (feature, BETA_MARK + _LARGER_WINDOW)),
+        )
+    return read_body if facts is read_body.facts else replace(read_body, facts=facts)

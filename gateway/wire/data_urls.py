@@ -50,6 +50,9 @@ _TEXT = frozenset(string.printable.encode())
 _BYTE_ORDER_MARKS = (b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff")
 _SHORTEST_ADDRESS = 12  # bytes of a text that contains an address
 LOOKED_AT = 88  # characters of base64: 66 bytes
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*={0,2}|[A-Za-z0-9_-]*={0,2}")
+_JPEG = "/9j/"  # of the formats of files only this one begins with a slash, as a path does
+_NO_NAME = re.compile(r"[\x00-\x1f\x7f/\\:]")
 
 
 def holds_all(url: str, *, is_document: bool = False) -> bool:
@@ -65,6 +68,23 @@ def holds_all(url: str, *, is_document: bool = False) -> bool:
     if is_document and kind.startswith(("application/", "text/")):
         return True
     return kind in _MEDIA and not _begins_as_text(url[head.end() : head.end() + LOOKED_AT])
+
+
+def is_base64(text: str) -> bool:
+    """Return True if a text can only be the bytes of a file: base64 without blanks, whole, and no
+    path.
+    """
+    if text.startswith("/") and not text.startswith(_JPEG):
+        return False
+    unpadded = len(text.rstrip("="))
+    return _BASE64.fullmatch(text) is not None and unpadded % 4 != 1
+
+
+def is_file_name(text: str) -> bool:
+    """Return True if a text names a file without a place: no path, no address, nothing that a
+    parser drops.
+    """
+    return _NO_NAME.search(text) is None
 
 
 def _begins_as_text(encoded: str) -> bool:

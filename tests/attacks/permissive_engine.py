@@ -21,6 +21,8 @@ WINDOW = 1024  # tokens, for addresses that name a window
 UNBOUNDED = 4000  # tokens of an answer without any limit
 PICTURE_TOKENS = 1500
 TOOL_PREFACE = 400
+# Other servers' names of the number of answers: llama.cpp's, and two that no schema lists.
+OTHER_CHOICES = ("n_cmpl", "num_completions", "num_generations")
 CREATED = 1_764_000_000
 _PIECES = re.compile(r"\s+|\w|[^\w\s]")
 
@@ -120,7 +122,8 @@ def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
     if window is not None:
         each = min(each, window)
     each += _tokens((body.get("prediction") or {}).get("content", ""))
-    times = max(body.get("n") or 1, body.get("best_of") or 1)
+    others = [body.get(name) or 1 for name in OTHER_CHOICES]
+    times = max(body.get("n") or 1, body.get("best_of") or 1, *others)
     return Bill(path, body, sum(read), each * times * len(prompts))
 
 

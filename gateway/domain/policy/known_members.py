@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER
+from gateway.domain.providers.members.effects import COUNTED
 
 # The request schemas of https://github.com/openai/openai-openapi at commit f85dbe223d40
 # (2026-08-21).
@@ -179,4 +180,4 @@ def by_folded(names: Iterable[str]) -> Mapping[str, str]:
     return {folded(name): name for name in names}
 
 
-NAMED_MEMBERS = by_folded([*KNOWN_MEMBERS, *SCORING_MEMBERS, *FEATURE_OF_MEMBER])
+NAMED_MEMBERS = by_folded([*KNOWN_MEMBERS, *SCORING_MEMBERS, *FEATURE_OF_MEMBER, *COUNTED])

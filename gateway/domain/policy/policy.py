@@ -23,6 +23,8 @@ from gateway.domain.policy import cost_centres
 from gateway.domain.policy.cost_centres import CostCentreShare
 from gateway.domain.policy.dashboard_roles import DashboardRoles
 from gateway.domain.policy.idle_cost import IdleCost
+from gateway.domain.policy.listed_members import bounded_members
+from gateway.domain.policy.unlisted import REFUSE_UNLISTED, Unlisted
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
@@ -200,9 +202,12 @@ class Deployment:
     query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
-    is set if its model searches by itself. `provider_facts` is the provider's entry in the table of
-    providers, for its host if that says more; `address` is what its endpoints' addresses begin
-    with.
+    is set if its model searches by itself.
+    Under a hard budget `unlisted` decides on members whose effect on the cost is not known, and
+    `listed` names those (parts too, as `reasoning.mode=pro`) that the operator knows to do nothing
+    to it; `bounded_members` are those that each operation which it speaks itself may have.
+    `provider_facts` is the provider's entry in the table of providers, for its host if that says
+    more; `address` is what its endpoints' addresses begin with.
     """
 
     name: str
@@ -225,6 +230,8 @@ class Deployment:
     billing: Billing | None = None
     capabilities: frozenset[str] | None = None
     allows: frozenset[str] = frozenset()
+    unlisted: Unlisted = REFUSE_UNLISTED
+    listed: frozenset[str] = frozenset()
     context_window: int | None = None
     max_output_tokens: int | None = None
     output_limit: OutputLimit = OutputLimit.BOTH
@@ -239,15 +246,20 @@ class Deployment:
     search_model: SearchModels | None = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
+    bounded_members: Mapping[Operation, frozenset[str]] = field(
+        init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
-        """Find its provider's facts and its address: once, as they are read for each request."""
+        """Find its provider's facts, address and members: once, as each request reads them."""
         facts, base = provider_facts_of(self.provider, self.base_url), self.base_url.rstrip("/")
         has_all = not facts.base_path or urlsplit(base).path
         searches = None if self.is_self_hosted else search_model(facts.name, self.model)
         object.__setattr__(self, "provider_facts", facts)
         object.__setattr__(self, "search_model", searches)
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
+        known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
+        object.__setattr__(self, "bounded_members", known)
 
     @property
     def secret_references(self) -> tuple[str, ...]:
@@ -339,6 +351,11 @@ class Route:
     def is_bounded(self) -> bool:
         """Return True if the route bounds the latency or the cost of a request."""
         return self.ttft_p95_s is not None or self.max_cost_nusd is not None
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """Return the route's deployments, those in its shadow too."""
+        return self.deployments + self.shadow_deployments
 
     def answers_to(self, model: str) -> bool:
         """Return True if `model` is this route's name or matches one of its aliases

@@ -7,7 +7,7 @@ and why each other may not, and makes the permits to send; judges no load or hea
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cached_property, lru_cache
@@ -15,6 +15,7 @@ from itertools import islice
 from urllib.parse import urlsplit
 
 from msgspec import Struct
+from msgspec.structs import replace as replace_struct
 
 from gateway.domain.operation import Operation
 from gateway.domain.places.regions import UNKNOWN
@@ -32,15 +33,16 @@ from gateway.domain.policy.policy import (
 from gateway.domain.policy.request_fields import FEATURES, NEEDED_UNDER_RULES, feature_and_tier
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.request.request import RequestFacts
+from gateway.domain.request.unlisted import still_unlisted
 from gateway.domain.residency.rules import Denial, Permit, denials, rules_for
 from gateway.domain.residency.stated_place import Contradiction, contradiction
-from gateway.domain.routing.messages import OBSTACLES, Unplaced
+from gateway.domain.routing.messages import OBSTACLES, UNLISTED, Unplaced
 from gateway.domain.routing.predictions import Expected
 from gateway.errors import ModelNotFound, RequestError, RouteNotAllowed
 
 DEFAULT_PORTS = {"https": 443, "http": 80}
 NONE_EJECTED: Mapping[str, str] = {}
-MOST_ROUTES_NAMED = 5  # in an error
+MOST_ROUTES_NAMED = 5  # in an error; members too
 SHOWN_CHARS = 200  # of a caller's invented name: a megabyte of it would be echoed in full
 # The share of a route's latency bound that counts for each priority: as a deployment fills up,
 # `low` leaves it first.
@@ -51,13 +53,20 @@ SHARES_OF_BOUND = {Priority.HIGH: 1.0, Priority.NORMAL: 1.0, Priority.LOW: 0.5}
 class Candidate:
     """One deployment of the route. `obstacles` are (kind, detail); without any it is eligible.
 
-    `denials` are those of residency; the enforced ones are obstacles too.
+    `denials` are those of residency; the enforced ones are obstacles too. `unlisted` are the
+    request's members whose effect on the cost is not known there, if a hard budget relies on it.
     """
 
     deployment: Deployment
     price: Price | None
     obstacles: tuple[tuple[str, str], ...]
     denials: tuple[Denial, ...] = ()
+    unlisted: tuple[str, ...] = ()
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Return the request's members that are not sent to the deployment."""
+        return self.unlisted if self.deployment.unlisted.drops else ()
 
     @property
     def shadow(self) -> tuple[Denial, ...]:
@@ -248,8 +257,7 @@ class Decision:
         """
         if self.eligible:
             return None
-        kinds = {kind for candidate in self.candidates for kind, _ in candidate.obstacles}
-        decisive = next(kind for kind in OBSTACLES if kind in kinds)
+        decisive = self._decisive_kind()
         placed = [one for one in self.candidates if not _is_denied(one)]
         unplaced = Unplaced(
             team=self.team.name,
@@ -261,8 +269,29 @@ class Decision:
             fields=() if facts is None else self._fields_at_fault(facts),
             lacking=_details(placed, "leaves_region", "field"),
             serving=None if facts is None else self._routes_serving(facts.operation),
+            unlisted=self._unlisted_names(),
         )
         return OBSTACLES[decisive](unplaced)
+
+    def _decisive_kind(self) -> str:
+        """Return the kind of obstacle that the caller is told about: that of its unlisted members
+        if nothing else excludes some deployment, as it can leave them out.
+        """
+        kinds = [{kind for kind, _ in candidate.obstacles} for candidate in self.candidates]
+        if {UNLISTED} in kinds:
+            return UNLISTED
+        return next(kind for kind in OBSTACLES if any(kind in found for found in kinds))
+
+    def _unlisted_names(self) -> tuple[str, ...]:
+        """Return the request's members that are all that excludes some deployment, of the one with
+        the fewest.
+        """
+        found = [
+            one.unlisted
+            for one in self.candidates
+            if {kind for kind, _ in one.obstacles} == {UNLISTED}
+        ]
+        return min(found, key=len, default=())
 
     def _routes_serving(self, operation: Operation) -> tuple[str, ...]:
         """Return the first other routes of the team with a deployment that serves an operation."""
@@ -341,6 +370,19 @@ class Ranking(Struct, frozen=True, kw_only=True, dict=True):
         )
         return None if is_as_preferred else self.degraded
 
+    def whole_first(self) -> Ranking:
+        """Return the order with those deployments last that are not sent all of the request."""
+        if not any(choice.candidate.left_out for choice in self.choices):
+            return self
+        order = sorted(
+            range(len(self.choices)), key=lambda at: bool(self.choices[at].candidate.left_out)
+        )
+        return replace_struct(
+            self,
+            choices=tuple(self.choices[at] for at in order),
+            expected=tuple(self.expected[at] for at in order) if self.expected else (),
+        )
+
     @cached_property
     def record(self) -> Mapping[str, object]:
         """Return the decision's record for an event, with this request's order if it is not the
@@ -418,14 +460,16 @@ def decide(
     data_tags: frozenset[str] = frozenset(),
     gateway_region: str = UNKNOWN,
     ejected: Mapping[str, str] = NONE_EJECTED,
+    unlisted: Collection[str] = (),
 ) -> Decision:
     """Return the decision on a request: the eligible deployments (capable, priced, allowed by
     residency), in the route's order.
 
     `data_class` is the request's class after any raise by header, `data_tags` its own tags besides
     its team's. `day` is the UTC day of its arrival; `ejected` are deployments out of use, with the
-    place that their upstreams reported. Raises `InvalidRequest` for a class or a tag that the
-    policy does not declare.
+    place that their upstreams reported. `unlisted` are the request's members whose effect on the
+    cost is not known at one of the deployments, if a hard budget relies on it. Raises
+    `InvalidRequest` for a class or a tag that the policy does not declare.
     """
     policy = version.policy
     rules = rules_for(policy, team, data_class=data_class, data_tags=data_tags)
@@ -444,19 +488,30 @@ def decide(
         )
         residency = tuple(("residency", denial.why) for denial in found if not denial.is_shadow)
         price = prices.get(name)
+        unknown = still_unlisted(deployment, facts.operation, unlisted) if unlisted else ()
         obstacles = (
             *residency,
             *_out_of_use(name, ejected),
             *_unmet_requirements(deployment, facts, price, is_ruled=is_ruled),
             *_unpriced(name, prices),
+            *_unlisted(deployment, unknown),
         )
-        return Candidate(deployment=deployment, price=price, obstacles=obstacles, denials=found)
+        return Candidate(
+            deployment=deployment,
+            price=price,
+            obstacles=obstacles,
+            denials=found,
+            unlisted=unknown,
+        )
 
     def eligible(candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """Return the candidates without an obstacle. An objective sorts them by its score: of
-        equals, those come first that need no translation.
+        """Return the candidates without an obstacle; those come last that are not sent all of the
+        request. An objective sorts them by its score: of equals, those come first that need no
+        translation.
         """
         found = [one for one in candidates if not one.obstacles]
+        if unlisted:
+            found.sort(key=lambda one: bool(one.left_out))
         if route.objective != "priority":
             found.sort(key=lambda one: one.deployment.translates(facts.operation))
         return tuple(found)
@@ -545,6 +600,16 @@ def _out_of_use(name: str, ejected: Mapping[str, str]) -> tuple[tuple[str, str],
             "promised",
         ),
     )
+
+
+def _unlisted(deployment: Deployment, names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the obstacle of a deployment that refuses members whose effect on the cost is not
+    known there; none for others.
+    """
+    if not names or not deployment.unlisted.refuses:
+        return ()
+    shown = ", ".join(f"'{name[:SHOWN_CHARS]}'" for name in names[:MOST_ROUTES_NAMED])
+    return ((UNLISTED, f"does not list {shown}: a hard budget relies on a bound of the cost"),)
 
 
 def _unpriced(name: str, prices: Mapping[str, Price]) -> tuple[tuple[str, str], ...]:

@@ -18,6 +18,9 @@ from gateway.errors import (
     UnpricedModel,
 )
 
+UNLISTED = "unlisted"  # the obstacle of members whose effect on the cost is not known
+MOST_NAMED, MOST_SHOWN = 5, 128  # members in an error, and letters of each
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unplaced:
@@ -26,7 +29,8 @@ class Unplaced:
     `details` has each deployment with an obstacle of the deciding kind, and that obstacle. `fields`
     are the request's fields that need permission, `lacking` the deployments which residency allows
     and which lack that permission. `serving` are other routes of the team that serve the request's
-    endpoint, None if no request is known.
+    endpoint, None if no request is known. `unlisted` are the members of which no deployment knows
+    the effect on the cost.
     """
 
     team: str
@@ -38,6 +42,7 @@ class Unplaced:
     fields: tuple[str, ...] = ()
     lacking: str = ""
     serving: tuple[str, ...] | None = None
+    unlisted: tuple[str, ...] = ()
 
 
 def _at_fault(unplaced: Unplaced) -> str:
@@ -151,6 +156,23 @@ def _capability_refused(unplaced: Unplaced) -> RequestError:
     )
 
 
+def _unlisted_refused(unplaced: Unplaced) -> RequestError:
+    """Return the error for a request with members whose effect on the cost is not known, with all
+    remedies.
+    """
+    names = unplaced.unlisted
+    shown = ", ".join(f"'{name[:MOST_SHOWN]}'" for name in names[:MOST_NAMED])
+    listed_names = ", ".join(name[:MOST_SHOWN] for name in names[:MOST_NAMED])
+    return InvalidRequest(
+        f"A hard budget applies to team {unplaced.team}, and what {shown} does to the cost is not "
+        f"known on route {unplaced.route}: {unplaced.details}. Nothing was sent. Leave it out, or "
+        "ask an admin to add to the deployment "
+        f"`listed: [{listed_names}]` (it costs nothing), `unlisted: drop` (it is not sent) or "
+        "`unlisted: {factor: N}` (it is sent, and N times the cost is held).",
+        param=names[0][:MOST_SHOWN] if names else None,
+    )
+
+
 def _price_refused(unplaced: Unplaced) -> RequestError:
     """Return the error for a route whose deployments have no price."""
     return UnpricedModel(
@@ -169,4 +191,5 @@ OBSTACLES: dict[str, Callable[[Unplaced], RequestError]] = {
     "leaves_region": _feature_refused,
     "field": _field_refused,
     "price": _price_refused,
+    UNLISTED: _unlisted_refused,
 }

@@ -34,6 +34,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.request.rounds import Rounds
+from gateway.domain.request.unlisted import multiplied, recorded, unlisted_at
 from gateway.domain.residency.stated_place import Contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
 from gateway.services.deployments.state import Slot
@@ -44,6 +45,7 @@ from gateway.services.request.totals import OnSettled, RequestTotals
 from gateway.wire.dialect import Translation
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
+from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
 log = structlog.get_logger()
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
@@ -267,7 +269,9 @@ class Attempt(Struct, kw_only=True):
     def dropped_fields(self) -> tuple[str, ...]:
         """Return the caller's names of the fields that were not sent."""
         lost = () if self.translation is None else self.translation.dropped_fields
-        rounds = self.bound.rounds
+        rounds, unlisted = self.bound.rounds, self.candidate.left_out
+        if unlisted:
+            lost = (*lost, *map(named_in_header, unlisted[:MOST_NAMED]))
         return lost if rounds is None else (*lost, *(one.where for one in rounds.left_out))
 
     @property
@@ -392,6 +396,9 @@ class AdmittedRequest(Struct):
                 is_relied_on=self.needs_bound or candidate.deployment.limits.refuses_tokens,
                 bounds_rounds=self.has_hard_budget,
             )
+            if candidate.unlisted:
+                bound = multiplied(bound, candidate.deployment, candidate.unlisted)
+                self._bounds[id(choice)] = bound
         return bound
 
 
@@ -412,9 +419,12 @@ class Attempts:
         *,
         number: int,
         wanted_s: float | None = None,
+        sent: Request | None = None,
         translation: Translation | None = None,
     ) -> Attempt:
         """Start an attempt's clock after everything was granted, and return the attempt.
+
+        `sent` is the request without the members that the deployment is not sent, None for all.
 
         `wanted_s` is when only capacity, a budget or a pause remained: after its request was
         ranked, or after the previous attempt ended.
@@ -431,7 +441,7 @@ class Attempts:
             admitted.totals.note_attempt_started()
             on_settled.append(admitted.totals.note_settled)
         return Attempt(
-            request=request,
+            request=request if sent is None else sent,
             decision=choice.decision,
             candidate=choice.candidate,
             number=number,
@@ -558,7 +568,7 @@ def _begun_event(
         client_request_id=request.client_request_id,
         service_tier=_asked_tier(request),
         holds=holds,
-        features=_features(request, bound, choice.decision.team.data_tags, translation),
+        features=_features(request, choice, bound, translation),
         decision=ranking.record,
         queue_s=queue_s,
         degraded=ranking.degraded_at(choice),
@@ -574,10 +584,10 @@ def _asked_tier(request: Request) -> str | None:
 
 
 def _features(
-    request: Request, bound: Bound, team_tags: frozenset[str], translation: Translation | None
+    request: Request, choice: Choice, bound: Bound, translation: Translation | None
 ) -> Mapping[str, object]:
     """Return the request features that a replay needs, with the request's own data tags only: the
-    policy has `team_tags`.
+    policy has those of its team.
     """
     facts = request.body.facts
     features: dict[str, object] = {
@@ -591,7 +601,7 @@ def _features(
         features["choices"] = facts.choices
     if facts.prompts != 1:
         features["prompts"] = facts.prompts
-    if request.data_tags and (own := request.data_tags - team_tags):
+    if request.data_tags and (own := request.data_tags - choice.decision.team.data_tags):
         features["data_tags"] = sorted(own)
     if translation is not None:
         features["sent_as"] = translation.sent_as
@@ -599,6 +609,9 @@ def _features(
             features["dropped_fields"] = list(translation.dropped_fields)
     if bound.rounds is not None:
         _note_rounds(features, facts, bound.rounds)
+    # Whether or not a budget asks: a budget may be made hard later.
+    if unlisted := unlisted_at(choice.candidate.deployment, request.body):
+        features["unlisted"] = recorded(unlisted)
     return features
 
 

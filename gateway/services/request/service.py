@@ -19,6 +19,7 @@ from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.request.request import Request
 from gateway.domain.request.rounds import Rounds
 from gateway.domain.request.stored_response import StoredResponse
+from gateway.domain.request.unlisted import unlisted_of
 from gateway.domain.routing.decide import Choice, Decision, Ranking, decide, find_route
 from gateway.errors import (
     ConcurrencyLimited,
@@ -48,11 +49,14 @@ from gateway.services.request.upstream_answer import UpstreamAnswer
 from gateway.services.snapshot.snapshot import MOST_REMEMBERED, RequestTerms, Snapshot
 from gateway.wire.dialect import EventTooLarge, Translation
 from gateway.wire.json_bounds import opens_in
+from gateway.wire.translation.left_out import without
 from gateway.wire.translation.sent_rounds import with_rounds
 
 LARGE_BYTES = 128 * 1024
 # A smaller body is slow to translate too if it has many objects or members.
 MAX_OPENS, MAX_MEMBERS = 1_000, 5_000
+MOST_KEPT_LETTERS = 256  # of the names of unlisted members in a remembered decision
+_NO_NAMES: frozenset[str] = frozenset()
 RunLarge = Callable[..., Awaitable[Any]]
 """Runs slow work on a team's large body (`team`, function, arguments) elsewhere than on the event
 loop, and returns its result or raises its error.
@@ -127,14 +131,15 @@ class RequestService:
 
         `terms` are those of the request's team, project and key.
         """
-        decision = self.decide(request, snapshot)
+        is_hard = terms.has_hard_budget
+        decision = self.decide(request, snapshot, is_hard=is_hard)
         if refusal := decision.refusal(request.body.facts):
             self.refusals.note(decision, refusal.code)
             raise refusal
         if request.body.facts.previous_response is None:
-            ranking = self._rank(request, decision, snapshot)
+            ranking = self._rank(request, decision, snapshot, is_hard=is_hard)
         else:
-            request, ranking = await self._at_its_response(request, snapshot)
+            request, ranking = await self._at_its_response(request, snapshot, is_hard=is_hard)
             decision = ranking.decision
         admitted = AdmittedRequest(
             request,
@@ -191,17 +196,18 @@ class RequestService:
                     error
                 )  # nothing reached the caller yet, so another attempt may answer
 
-    def decide(self, request: Request, snapshot: Snapshot) -> Decision:
-        """Return the decision on which deployments may serve this request.
+    def decide(self, request: Request, snapshot: Snapshot, *, is_hard: bool = False) -> Decision:
+        """Return the decision on which deployments may serve this request. `is_hard` is True if a
+        hard budget relies on the bound of its cost.
 
         Raises `ModelNotFound`, `RouteNotAllowed` or `InvalidRequest`.
         """
         policy = snapshot.policy.policy
         route = find_route(policy, policy.teams[request.caller.team], request.body.facts.model)
-        return self._decided(request, snapshot, route)
+        return self._decided(request, snapshot, route, is_hard=is_hard)
 
     async def _at_its_response(
-        self, request: Request, snapshot: Snapshot
+        self, request: Request, snapshot: Snapshot, *, is_hard: bool
     ) -> tuple[Request, Ranking]:
         """Return a request that continues a stored response, and its ranking: the deployment that
         has the response, and no other.
@@ -220,10 +226,11 @@ class RequestService:
             data_class_source="response" if raised else request.data_class_source,
             data_tags=request.data_tags | stored.data_tags,
         )
-        whole = self.decide(request, snapshot)
+        whole = self.decide(request, snapshot, is_hard=is_hard)
         decision = whole.only(stored.deployment)
         if decision is None and (below := whole.route.degrade_to) is not None:
-            decision = self._decided(request, snapshot, policy.routes[below]).only(
+            route = policy.routes[below]
+            decision = self._decided(request, snapshot, route, is_hard=is_hard).only(
                 stored.deployment
             )
         if decision is None:
@@ -241,19 +248,27 @@ class RequestService:
             return request, decision.as_listed
         return request, Ranking(decision=whole, choices=decision.as_listed.choices)
 
-    def _rank(self, request: Request, decision: Decision, snapshot: Snapshot) -> Ranking:
+    def _rank(
+        self, request: Request, decision: Decision, snapshot: Snapshot, *, is_hard: bool
+    ) -> Ranking:
         """Return the order in which to try the deployments; the route that it degrades to is
         decided only when needed.
         """
         below = decision.route.degrade_to
         if below is None:
-            return self.estimates.rank(request, decision)
-        route = snapshot.policy.policy.routes[below]
-        return self.estimates.rank(
-            request, decision, degrade=lambda: self._decided(request, snapshot, route)
-        )
+            ranking = self.estimates.rank(request, decision)
+        else:
+            route = snapshot.policy.policy.routes[below]
+            ranking = self.estimates.rank(
+                request,
+                decision,
+                degrade=lambda: self._decided(request, snapshot, route, is_hard=is_hard),
+            )
+        return ranking.whole_first() if is_hard else ranking
 
-    def _decided(self, request: Request, snapshot: Snapshot, route: Route) -> Decision:
+    def _decided(
+        self, request: Request, snapshot: Snapshot, route: Route, *, is_hard: bool
+    ) -> Decision:
         """Return the decision about a request on a route; similar requests share it."""
         policy, facts = snapshot.policy.policy, request.body.facts
         team = policy.teams[request.caller.team]
@@ -261,6 +276,9 @@ class RequestService:
         # Most decisions do not depend on the day: facts do not expire and cost centres do not move.
         is_dated = policy.facts_valid_days is not None or team.has_dated_cost_centre
         day = day_of(request.request_id) if is_dated else None
+        unlisted = _NO_NAMES
+        if is_hard:
+            unlisted = unlisted_of((policy.deployments[one] for one in route.members), request.body)
         depends_on = (
             team.name,
             route.name,
@@ -271,13 +289,14 @@ class RequestService:
             facts.features,
             day,
             self.ejections.noted,
+            unlisted,
         )
         decision = snapshot.decisions.get(depends_on)
         if decision is None:
             if len(snapshot.decisions) >= MOST_REMEMBERED:
                 # callers name tags in any combination, so their number must not fill the memory
                 snapshot.decisions.clear()
-            decision = snapshot.decisions[depends_on] = decide(
+            decision = decide(
                 snapshot.policy,
                 team=team,
                 route=route,
@@ -288,7 +307,10 @@ class RequestService:
                 gateway_region=self.region,
                 day=day or day_of(request.request_id),
                 ejected=ejected,
+                unlisted=unlisted,
             )
+            if sum(map(len, unlisted)) <= MOST_KEPT_LETTERS:  # callers choose these names
+                snapshot.decisions[depends_on] = decision
         return decision
 
     async def _begin(
@@ -300,6 +322,8 @@ class RequestService:
         """
         deployment = choice.candidate.deployment
         request, translation = admitted.request, None
+        if choice.candidate.left_out:
+            request = without(request, choice.candidate.left_out)
         if deployment.may_adapt(request.body.facts.operation):
             translation = await self._translated(deployment, request)
         slot = self.health.take_slot(
@@ -320,6 +344,7 @@ class RequestService:
             slot,
             number=number,
             wanted_s=wanted_s,
+            sent=request,
             translation=translation,
         )
         team = request.caller.team

@@ -4,6 +4,7 @@ and converts them to domain values and back.
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Annotated, Any, ClassVar, Self
 
 from gateway.domain.operation import Operation
@@ -21,6 +22,7 @@ from gateway.domain.policy.policy import (
     default_output_limit,
 )
 from gateway.domain.policy.request_fields import FEATURES
+from gateway.domain.policy.unlisted import DROP_UNLISTED, REFUSE_UNLISTED, Unlisted
 from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import listed, shown
@@ -41,12 +43,33 @@ from gateway.wire.policy.scalars import (
 )
 from gateway.wire.yaml_blocks.blocks import Block, Items, OrWord, Scalar, optional, required
 from gateway.wire.yaml_blocks.findings import Spot, Wrong
-from gateway.wire.yaml_blocks.scalars import Boolean, integer, member_of, one_of, plain_text
+from gateway.wire.yaml_blocks.scalars import (
+    Boolean,
+    decimal,
+    integer,
+    member_of,
+    one_of,
+    plain_text,
+    text,
+)
 
 CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
 Operations = Annotated[list[Annotated[Operation, member_of(Operation)]], Items()]
 Capabilities = Annotated[list[Annotated[str, one_of(CAPABILITIES)]], Items()]
 Features = Annotated[list[Annotated[str, one_of(tuple(FEATURES))]], Items()]
+Members = Annotated[
+    list[
+        Annotated[
+            str,
+            text(
+                r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.=-]{0,127}",
+                "write the name of a member, as NAME, NAME.PART, NAME.PART=VALUE or "
+                "'anthropic-beta: NAME'",
+            ),
+        ]
+    ],
+    Items(is_unique=True),
+]
 _PROVIDER = one_of(PROVIDERS)
 _TIMEOUTS, _PRIOR = Timeouts(), LatencyPrior()
 _ENGINES = [name for name, provider in PROVIDERS.items() if provider.is_engine]
@@ -158,12 +181,22 @@ class BillingBlock(Block):
     )
 
 
+class UnlistedBlock(Block):
+    """The factor of the hold for requests with unlisted members."""
+
+    title = "unlisted block"
+    makes = Unlisted
+    factor: Annotated[Decimal, decimal("a factor of the hold", least="1", most="1000")] = required(
+        "How many times the cost of the request is held at the most.", "16"
+    )
+
+
 class DeploymentBlock(Block):
     """One model at one provider or engine."""
 
     title = "deployment"
     makes = Deployment
-    sets = ("operations", "native", "capabilities", "allows")
+    sets = ("operations", "native", "capabilities", "allows", "listed")
     refused: ClassVar[dict[str, str]] = dict.fromkeys(_VERIFY_NAMES, _VERIFY)
     name: Name = required("Unique name; shown in headers, the ledger and reports.", "gpt-eu")
     provider: Annotated[str, Scalar(_read_provider, _PROVIDER.schema)] = required(
@@ -186,7 +219,7 @@ class DeploymentBlock(Block):
         "env:OPENAI_API_KEY",
         shown=f"none; required for {listed(_NEED_KEYS)}",
     )
-    credentials: Annotated[CredentialsBlock, OrWord("ambient", AMBIENT)] | None = optional(
+    credentials: Annotated[CredentialsBlock, OrWord((("ambient", AMBIENT),))] | None = optional(
         f"Instead of `api_key`: `ambient`, the identity that the platform gives to the gateway "
         f"(for {listed(_AMBIENT)}), or the parts of a signing key, each a reference (see below).",
         "ambient",
@@ -278,6 +311,24 @@ class DeploymentBlock(Block):
         "drop",
         HostedToolsRule.REFUSE,
         shown="`refuse`",
+    )
+    unlisted: (
+        Annotated[UnlistedBlock, OrWord((("refuse", REFUSE_UNLISTED), ("drop", DROP_UNLISTED)))]
+        | None
+    ) = optional(
+        "Under a hard budget, the treatment of a member that the provider's published schema does "
+        "not list, or whose effect on the cost has no bound: `refuse` it, `drop` it and name it in "
+        "`x-tollgate-dropped-fields`, or send it and hold a multiple of the cost, `{factor: N}`. "
+        "See [Budgets](../guides/budgets.md).",
+        "{factor: 16}",
+        REFUSE_UNLISTED,
+        shown="`refuse`",
+    )
+    listed: Members | None = optional(
+        "Members that you know to do nothing to the cost, besides those of the provider's "
+        "published schema: `NAME`, `NAME.PART`, `NAME.PART=VALUE` or `anthropic-beta: NAME`.",
+        "[watermark_key]",
+        shown="`[]`",
     )
     context_window: Tokens | None = optional(
         "Most tokens of prompt and answer together.", "32768", shown="not declared"

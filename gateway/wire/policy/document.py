@@ -17,6 +17,7 @@ from gateway.wire.policy.deployments import (
     DeploymentBlock,
     LatencyBlock,
     TimeoutsBlock,
+    UnlistedBlock,
 )
 from gateway.wire.policy.idle_cost import IdleCostBlock
 from gateway.wire.policy.limits import LimitsBlock
@@ -138,6 +139,7 @@ BLOCKS: dict[str, type[Block]] = {
     "deployments: residency": FactsBlock,
     "deployments: credentials": CredentialsBlock,
     "deployments: billing": BillingBlock,
+    "deployments: unlisted": UnlistedBlock,
     "deployments: gpu": GpuBlock,
     "deployments: price": PriceBlock,
     "deployments: idle_cost": IdleCostBlock,

@@ -26,6 +26,11 @@ NEVER_DROPPED = frozenset(
 )
 
 
+def named_in_header(field: str) -> str:
+    """Return a field's name as it stands in a header and in the ledger: a caller chose it."""
+    return "".join(one if one.isprintable() else "?" for one in field[:MOST_NAME_CHARS])
+
+
 class Losses:
     """The fields that one translation could not carry over.
 
@@ -40,8 +45,7 @@ class Losses:
 
     def lose(self, field: str, *, why: str = "") -> None:
         """Drop a field by the caller's name for it. Raises `Untranslatable` if it is refused."""
-        # A caller chose the name, and it stands in a header and in the ledger.
-        field = "".join(one if one.isprintable() else "?" for one in field[:MOST_NAME_CHARS])
+        field = named_in_header(field)
         if not self._drops or field.split(".")[0].split("[")[0] in NEVER_DROPPED:
             reason = f" ({why})" if why else ""
             raise Untranslatable(

@@ -144,10 +144,9 @@ class Entries:
 
 @dataclass(frozen=True, slots=True)
 class OrWord:
-    """Reads a block, or one `word` that stands for a whole domain value `means`."""
+    """Reads a block, or one of some words, each of which stands for a whole domain value."""
 
-    word: str
-    means: object
+    words: tuple[tuple[str, object], ...]
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -163,20 +162,26 @@ class OrWord:
         self, schema: CoreSchema, handler: GetJsonSchemaHandler
     ) -> dict[str, Any]:
         """Return the JSON Schema of the block or the word to pydantic."""
-        return {"anyOf": [{"const": self.word}, handler(schema)]}
+        return {"anyOf": [*({"const": word} for word, _ in self.words), handler(schema)]}
 
     def _validate(self, spot: Spot | Invalid, inner: Inner) -> Any:
         """Return the word's value, or the block."""
         if isinstance(spot, Spot) and isinstance(spot.node, yaml.ScalarNode):
-            if spot.node.value == self.word and spot.node.tag == TAG + "str":
-                return self.means
-            spot.error(f"must be '{self.word}' or a mapping of names to values")
+            for word, means in self.words:
+                if spot.node.value == word and spot.node.tag == TAG + "str":
+                    return means
+            words = ", ".join(f"'{word}'" for word, _ in self.words)
+            spot.error(f"must be {words} or a mapping of names to values")
             return INVALID
         return inner(spot)
 
     def _written(self, value: Any, inner: Callable[[Any], Any]) -> Any:
         """Return a block or the word as it stands in a document."""
-        return self.word if value == self.means else inner(value)
+        return next((word for word, means in self.words if value == means), None) or inner(value)
+
+    def stands_for(self, value: object) -> bool:
+        """Return True if a word stands for a domain value."""
+        return any(value == means for _, means in self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -396,7 +401,7 @@ def _document_value(value: Any, annotation: Any) -> Any:
         value is None
         or block is None
         or isinstance(value, str)
-        or (word is not None and value == word.means)
+        or (word is not None and word.stands_for(value))
     ):
         return value
     return block.of_value(value)
@@ -404,7 +409,7 @@ def _document_value(value: Any, annotation: Any) -> Any:
 
 @cache
 def _word_in(annotation: Any) -> OrWord | None:
-    """Return the word that a field takes instead of a block; None if it takes none."""
+    """Return the words that a field takes instead of a block; None if it takes none."""
     if isinstance(annotation, OrWord):
         return annotation
     return next((found for part in get_args(annotation) if (found := _word_in(part))), None)

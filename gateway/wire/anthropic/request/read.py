@@ -19,6 +19,7 @@ from gateway.domain.policy.request_fields import (
     UNKNOWN_FIELDS,
     tier_feature,
 )
+from gateway.domain.providers.members.effects import ELSEWHERE
 from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
@@ -28,6 +29,7 @@ from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
+from gateway.wire.openai.request.unlisted_parts import unlisted_parts
 
 MAX_UNKNOWN_SHOWN = 3
 MAX_USER_CHARS = 256
@@ -113,6 +115,7 @@ def _read(body: bytes) -> RequestBody:
         expansion_tokens=more_tokens if needs.is_sized else None,
         hosted=tuple(needs.hosted),
         round_limits=round_limits(members) if needs.hosted else (),
+        unlisted_parts=unlisted_parts(members),
     )
     return RequestBody(facts, body, places)
 
@@ -150,6 +153,8 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
                 needs.note_member(name)
         elif name not in KNOWN_MEMBERS:
             unknown.append(name)
+        if name in ELSEWHERE:
+            needs.is_sized = False
     if unknown:
         needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))
 

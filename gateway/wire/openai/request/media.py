@@ -17,8 +17,9 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.domain.policy.known_members import by_folded
+from gateway.domain.policy.request_fields import UNKNOWN_FIELDS
 from gateway.errors import InvalidRequest
-from gateway.wire.data_urls import LOOKED_AT, holds_all
+from gateway.wire.data_urls import LOOKED_AT, holds_all, is_base64, is_file_name
 from gateway.wire.json_bounds import MAX_LOOKED_AT, check_values, is_numeric
 from gateway.wire.openai.request.member_names import refuse_variant
 from gateway.wire.openai.request.needs import Needs
@@ -67,7 +68,25 @@ _PAST = {
     "web_search_call": "action",
     "web_search_result": "url",
 }
-_ADDRESSES = ("http:", "https:", "file:", "ftp:", "gs:", "s3:")
+# Types of items and parts besides texts and pictures (openai 3.57.0 and anthropic 2.13.0, types/,
+# 2026-11-28, vLLM's and Codex' own). Under a residency rule any other one needs a permission:
+# its members may hold anything.
+_KNOWN = (
+    "additional_tools audio audio_embeds audio_url browser_state compaction_trigger "
+    "computer_screenshot configuration_update container_upload document fallback file "
+    "ghost_snapshot input_audio input_file item_reference mcp_approval_request "
+    "mcp_approval_response mcp_list_tools mcp_tool_listing mcp_tool_reference "
+    "mcp_toolset_reference program skill_reference tool_addition tool_definition tool_reference "
+    "tool_removal "
+)
+_KNOWN_TYPES = frozenset(_KNOWN.split())
+_ADDRESSES = ("http:", "https:", "file:", "ftp:", "gs:", "s3:", "//", "\\\\", "/\\", "\\/")
+_DROPPED = dict.fromkeys(map(ord, "\t\r\n"))  # by URL parsers, anywhere in an address
+_LOOKED_AT_TEXT = 512  # letters in which an address begins
+# Members with the bytes of a file or a sound, and the objects whose `data` holds them.
+_BYTES = frozenset({"file_data", "fileData"})
+_HOLD_BYTES = frozenset({"inline_data", "inlineData", "input_audio"})
+_FILE_NAMES = frozenset({"filename", "file_name", "fileName"})
 _BLANKS = "".join(map(chr, range(33))) + "\x7f\x85\xa0\u2028\u2029\u3000\ufeff"
 # Members with text for the model, in items and parts that contain text.
 _WORDS = frozenset(
@@ -143,6 +162,7 @@ _NAMED = (
     | _SOUNDS
     | _FILES
     | {"audio", "content", "file", "file_data", "file_url", "id", "role", "source"}
+    | _FILE_NAMES
 )
 _NAMED |= {"text", "tool_calls", "tools", "type", "url", "uuid"} | _TENSORS | _DOCUMENTS
 _FOLDED = by_folded(_NAMED)
@@ -214,6 +234,8 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
     if key in _PARTS and kind and not _is_wordy(kind):
         # An unknown type, or another dialect's; pictures and sounds also need permission.
         needs.is_sized = False
+        if kind not in _KNOWN_TYPES and not kind.startswith(_PICTURE_TYPES):
+            needs.leave(UNKNOWN_FIELDS, f"{top}: {kind[:64]}")
     if kind == _COMPACTION_TRIGGER:
         needs.leave("other_maximum", f"{top}: {kind}")
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
@@ -271,20 +293,37 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
     elif name == "tools":
         for feature, tool in features_of_tools(value):
             needs.note_tool(feature, replace(tool, where=f"{top}: {tool.where}", index=None))
+    if name in _BYTES:
+        _note_bytes(top, name, value, needs)
+    elif name in _HOLD_BYTES and isinstance(value, dict):
+        _note_bytes(top, name, value.get("data"), needs)
+    elif name in _FILE_NAMES and isinstance(value, str) and not is_file_name(value):
+        needs.leave("remote_media", f"{top}: {name}")
+
+
+def _note_bytes(top: str, name: str, value: Any, needs: Needs) -> None:
+    """Record the needs of a member that holds a file: anything but its bytes may be an address."""
+    if isinstance(value, str) and value and not (is_base64(value) or value[:5].lower() == "data:"):
+        needs.leave("remote_media", f"{top}: {name}")  # a `data:` URL is judged with the others
 
 
 def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
     """Record the needs of a text that is not for the model: an upstream may fetch it, or it is a
     picture.
     """
-    start = text.lstrip(_BLANKS)[:11].lower()
+    looked_at = text.lstrip(_BLANKS)[:_LOOKED_AT_TEXT].translate(_DROPPED).lower()
+    start = looked_at[:11]
     if start.startswith("data:"):
         if start.startswith(("data:image", "data:video")):
             needs.capabilities.add("vision")
         needs.is_sized = False
         if not holds_all(text.lstrip(_BLANKS), is_document=key in _DOCUMENTS):
             needs.leave("remote_media", f"{top}: {key[:64]}")
-    elif start.startswith(_ADDRESSES) or (start and key[-3:].lower() in ("url", "uri")):
+    elif (
+        start.startswith(_ADDRESSES)
+        or "://" in looked_at.partition(" ")[0]
+        or (start and key[-3:].lower() in ("url", "uri"))
+    ):
         needs.leave("remote_media", f"{top}: {key[:64]}")
 
 

@@ -20,6 +20,7 @@ from gateway.domain.policy.request_fields import (
     UNKNOWN_FIELDS,
     tier_feature,
 )
+from gateway.domain.providers.members.effects import ELSEWHERE
 from gateway.domain.request.request import HostedTool, RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
@@ -28,8 +29,9 @@ from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
-from gateway.wire.openai.request.size import choices_of, size_of
+from gateway.wire.openai.request.size import OTHER_CHOICES, choices_of, size_of
 from gateway.wire.openai.request.tools import features_of_tools, read_tools
+from gateway.wire.openai.request.unlisted_parts import unlisted_parts
 
 MAX_CACHE_KEY_BYTES = 1024
 MAX_UNKNOWN_SHOWN = 3
@@ -99,14 +101,15 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     hosted: tuple[HostedTool, ...] = ()
-    is_sized = True
+    is_sized, parts = True, _NONE
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
         named, is_sized = tuple(needs.features.items()), needs.is_sized
         hosted = tuple(needs.hosted)
+        parts = unlisted_parts(members)
     # After the bounds on the body's values: this searches the whole body for words.
-    choices = choices_of(fields.n, fields.best_of)
+    choices = choices_of(fields.n, fields.best_of, members.get(OTHER_CHOICES))
     size = size_of(operation, members, choices=choices)
     options = fields.stream_options or {}
     facts = RequestFacts(
@@ -133,6 +136,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         else None,
         hosted=hosted,
         round_limits=round_limits(members) if hosted else (),
+        unlisted_parts=parts,
     )
     return RequestBody(facts, body, places)
 
@@ -233,6 +237,8 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs, *, known: froz
                 needs.note_member(name)
         elif name not in known:
             unknown.append(name)
+        if name in ELSEWHERE:
+            needs.is_sized = False
     if unknown:
         needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))
 

@@ -19,6 +19,7 @@ from gateway.wire.openai.request.scoring import count_texts, repeated_bytes
 from gateway.wire.openai.tool_call_ids import MARK
 
 MAX_CHOICES = 128  # OpenAI's own bound on `n`
+OTHER_CHOICES = "n_cmpl"  # llama.cpp's name of `n`
 # More than any engine generates for one request. Larger figures would only overflow a budget's
 # column.
 MAX_OUTPUT_TOKENS = 2**24
@@ -141,16 +142,20 @@ def size_of(operation: Operation, members: Mapping[str, msgspec.Raw], *, choices
     )
 
 
-def choices_of(n: int | None, best_of: int | None) -> int:
+def choices_of(n: int | None, best_of: int | None, other: msgspec.Raw | None = None) -> int:
     """Return the number of answers per prompt. Raises `InvalidRequest` if a number is out of
     range.
+
+    `other` is the value of `OTHER_CHOICES`: llama.cpp obeys it before `n`, and other servers may
+    know `n` alone, so the largest one counts.
     """
-    for name, choices, least in (("n", n, 1), ("best_of", best_of, 0)):
+    n_cmpl = None if other is None else _count_in(OTHER_CHOICES, other)
+    for name, choices, least in (("n", n, 1), ("best_of", best_of, 0), (OTHER_CHOICES, n_cmpl, 1)):
         if choices is not None and not least <= choices <= MAX_CHOICES:
             raise InvalidRequest(
                 f"'{name}' is {choices}; write a number from {least} to {MAX_CHOICES}.", param=name
             )
-    return max(n or 1, best_of or 1)
+    return max(n or 1, best_of or 1, n_cmpl or 1)
 
 
 def count_prompts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
@@ -193,13 +198,7 @@ def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tu
         raw = members.get(name)
         if raw is None:
             continue
-        try:
-            tokens = _decode_count(raw) or 0
-        except msgspec.DecodeError as broken:
-            reason = str(broken).replace("`", "")
-            raise InvalidRequest(
-                f"'{name}' has the wrong type: {reason}. Nothing was sent.", param=name
-            ) from None
+        tokens = _count_in(name, raw) or 0
         if tokens < 0:
             raise InvalidRequest(
                 f"'{name}' is {tokens}; write a number of tokens from 1.", param=name
@@ -207,6 +206,20 @@ def _own_maximum(operation: Operation, members: Mapping[str, msgspec.Raw]) -> tu
         if tokens > most_tokens:
             most_tokens, param = tokens, name
     return most_tokens, param
+
+
+def _count_in(name: str, raw: msgspec.Raw) -> int | None:
+    """Return the whole number in a member, None for null. Raises `InvalidRequest` for any other
+    value.
+    """
+    try:
+        count: int | None = _decode_count(raw)
+    except msgspec.DecodeError as broken:
+        reason = str(broken).replace("`", "")
+        raise InvalidRequest(
+            f"'{name}' has the wrong type: {reason}. Nothing was sent.", param=name
+        ) from None
+    return count
 
 
 def _too_much(param: str, most: int, *, choices: int, prompts: int) -> InvalidRequest:

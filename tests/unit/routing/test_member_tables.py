@@ -1,0 +1,114 @@
+"""The tables of request members: each name is judged, and the official SDKs are listed."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from pathlib import Path
+from typing import get_type_hints
+
+import pytest
+from openai.types import completion_create_params, embedding_create_params
+from openai.types.chat import completion_create_params as chat_create_params
+from openai.types.responses import response_create_params
+
+from gateway.domain.operation import Operation
+from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS
+from gateway.domain.policy.listed_members import SOURCES, TABLES, bounded_members
+from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER
+from gateway.domain.providers.members.effects import EFFECTS, Effect, is_bounded
+from gateway.domain.providers.table import PROVIDERS
+from gateway.wire.openai.request.fast_path import PLAIN
+
+PUBLISHED = {
+    (provider, operation, name)
+    for provider, operations in TABLES.items()
+    for operation, names in operations.items()
+    for name in names.split()
+}
+# Members whose price or bound no published word states (OpenAI's newest, of November 2026).
+NOT_KNOWN = {"access_programs", "background_options", "image", "extra_headers"}
+SDK = {
+    Operation.CHAT: chat_create_params.CompletionCreateParamsBase,
+    Operation.COMPLETIONS: completion_create_params.CompletionCreateParamsBase,
+    Operation.RESPONSES: response_create_params.ResponseCreateParamsBase,
+    Operation.EMBEDDINGS: embedding_create_params.EmbeddingCreateParams,
+}
+
+
+def test_every_published_member_is_judged() -> None:
+    """A newer schema brings names; one without a judgement is refused, never taken for nothing."""
+    assert sorted({name for _, _, name in PUBLISHED} - EFFECTS.keys()) == []
+    known = KNOWN_MEMBERS | SCORING_MEMBERS
+    assert sorted(known - EFFECTS.keys()) == []
+
+
+def test_every_provider_has_a_table_or_takes_that_of_all() -> None:
+    """Those without a schema of their own are named here, so that a new provider is one too."""
+    same = {"azure_openai": "openai", "vertex": "gemini"}
+    without = {name for name in PROVIDERS if same.get(name, name) not in TABLES}
+    assert without == {"deepseek", "lmstudio", "openai_compatible"}
+    assert TABLES.keys() == SOURCES.keys()
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+@pytest.mark.parametrize("operation", SDK)
+def test_every_ordinary_member_of_the_official_sdk_is_taken(
+    provider: str, operation: Operation
+) -> None:
+    """An ordinary client is served under a hard budget, wherever its request goes."""
+    members = set(get_type_hints(SDK[operation])) | {"stream"}
+    assert sorted(members - bounded_members(provider, operation) - NOT_KNOWN) == []
+
+
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_every_ordinary_member_of_messages_is_taken(provider: str) -> None:
+    """The members of `anthropic` are read from its package in `make oracles`; these are its plain
+    ones.
+    """
+    plain = (
+        "cache_control max_tokens messages metadata model output_config service_tier "
+        "stop_sequences stream system temperature thinking tool_choice tools top_k top_p"
+    )
+    assert bounded_members(provider, Operation.MESSAGES).issuperset(plain.split())
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("anthropic") is None, reason="the SDK is in the oracles' environment"
+)
+def test_every_ordinary_member_of_anthropics_sdk_is_taken() -> None:
+    """As far as it is installed here."""
+    from anthropic.types import message_create_params  # type: ignore[import-not-found]
+
+    members = set(message_create_params.MessageCreateParamsBase.__annotations__)
+    assert sorted(members - bounded_members("anthropic", Operation.MESSAGES)) == []
+
+
+@pytest.mark.parametrize("operation", Operation)
+@pytest.mark.parametrize("provider", PROVIDERS)
+def test_no_member_without_a_bound_is_taken(provider: str, operation: Operation) -> None:
+    """But for those that a permission decides on."""
+    taken = bounded_members(provider, operation) - FEATURE_OF_MEMBER.keys()
+    assert [name for name in taken if not is_bounded(operation, name)] == []
+    unbounded = {name for name, effect in EFFECTS.items() if effect is Effect.UNBOUNDED}
+    assert taken.isdisjoint(unbounded)
+
+
+def test_the_maximum_of_another_operation_is_not_taken() -> None:
+    """llama.cpp's responses obey `max_tokens` before their own maximum."""
+    for operation, other in (
+        (Operation.RESPONSES, "max_tokens"),
+        (Operation.COMPLETIONS, "max_completion_tokens"),
+        (Operation.CHAT, "max_output_tokens"),
+    ):
+        assert other in PLAIN[operation].__struct_fields__
+        assert all(other not in bounded_members(name, operation) for name in PROVIDERS)
+
+
+def test_the_tables_say_where_they_come_from() -> None:
+    """A fact has a source and a day."""
+    module = inspect.getmodule(bounded_members)
+    assert module is not None
+    folder = Path(str(module.__file__)).parent
+    for name in ("hosted.py", "engines.py"):
+        assert "Made by `python -m bench.member_tables` on 2026-" in (folder / name).read_text()
