@@ -34,6 +34,7 @@ from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import Dated, InForce, ModelKey, NewEntry, PriceBook
 from gateway.domain.policy.stored_policy import StoredPolicy
+from gateway.domain.policy.unlisted_use import UnlistedUse
 from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import Calibration
@@ -90,6 +91,9 @@ class DatabaseAdministration(Protocol):
         self, *, partitions_until: date, rollup_since: datetime | None = None
     ) -> LedgerState:
         """Return the ledger's state; with `rollup_since` also compare roll-ups with events."""
+
+    def unlisted_uses(self, *, teams: Sequence[str], since: datetime) -> tuple[UnlistedUse, ...]:
+        """Return the use of unlisted members by some teams since a moment."""
 
     def acts_as(self) -> tuple[str, str]:
         """Return the connection's login and the role that it acts as."""

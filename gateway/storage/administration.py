@@ -13,8 +13,10 @@ from sqlalchemy import text
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.logins import CreatedLogins, LoginPurpose
 from gateway.domain.policy.api_keys import Pepper
+from gateway.domain.policy.unlisted_use import UnlistedUse
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.state import read_state
+from gateway.storage.ledger.unlisted_use import unlisted_uses
 from gateway.storage.policy import pepper
 from gateway.storage.postgres import logins, partitions
 from gateway.storage.postgres.database import Database
@@ -96,6 +98,10 @@ class Administration:
         return read_state(
             self._database, partitions_until=partitions_until, rollup_since=rollup_since
         )
+
+    def unlisted_uses(self, *, teams: Sequence[str], since: datetime) -> tuple[UnlistedUse, ...]:
+        """Return the use of unlisted members by some teams since a moment."""
+        return unlisted_uses(self._database, teams=teams, since=since)
 
     def acts_as(self) -> tuple[str, str]:
         """Return the database login and the role that it acts as; they are equal if it took no

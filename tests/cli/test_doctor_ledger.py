@@ -53,8 +53,45 @@ def test_a_quiet_ledger_has_nothing_to_say(applied: Cli) -> None:
         "dead letters",
         "conflicting events",
         "roll-up",
+        "unlisted members",
     ):
         assert (found[name]["status"], found[name]["what to do"]) == ("ok", ""), found[name]
+
+
+def test_requests_that_a_hard_budget_would_refuse_are_named(
+    applied: Cli, database_url: str
+) -> None:
+    """After an upgrade the operator hears of them before the callers do."""
+    now = datetime.now(UTC)
+    database = Database(database_url)
+    kept = {"features": ["unknown_fields"]}
+    Ledger(database).write(
+        [
+            event(
+                1,
+                at=now,
+                deployment="openai",
+                features={**kept, "unlisted": ["frobnicate", "pace"]},
+            ),
+            event(2, at=now, deployment="openai", features={**kept, "unlisted": ["frobnicate"]}),
+            event(3, at=now, deployment="openai", features={**kept, "unlisted": []}),
+            event(4, at=now, deployment="openai", features=kept),
+            event(
+                5,
+                at=now - timedelta(days=31),
+                deployment="openai",
+                features={**kept, "unlisted": ["old"]},
+            ),
+        ]
+    )
+    database.close()
+    found = checks(applied)["unlisted members"]
+    assert found["status"] == "warn"
+    assert found["finding"] == (
+        "a hard budget would refuse such requests of the last 30 days: payments: 2 with "
+        "frobnicate, pace, 1 with members that were not recorded"
+    )
+    assert "unlisted: drop" in found["what to do"]
 
 
 def test_each_ledger_problem_is_named_with_its_runbook(applied: Cli, database_url: str) -> None:

@@ -17,7 +17,8 @@ from gateway.domain.money import nusd_from_usd, plain_usd
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import DataClass, Route, Team
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.domain.request.request import Caller, RequestFacts, unsent
+from gateway.domain.request.request import Caller, RequestBody, RequestFacts, unsent
+from gateway.domain.request.unlisted import unlisted_of
 from gateway.domain.routing.affinity import named_session
 from gateway.domain.routing.decide import Decision, decide, find_route
 from gateway.domain.routing.replay import Place
@@ -61,7 +62,7 @@ class _Sent(msgspec.Struct):
 class ImaginedRequest(msgspec.Struct, frozen=True):
     """The request that a question to `/v1/route/explain` describes; it is not sent.
 
-    `tokens` is None for a sendable body: its bytes determine the prompt's length.
+    `tokens` is None for a sendable `body`: its bytes determine the prompt's length.
     """
 
     facts: RequestFacts
@@ -69,6 +70,7 @@ class ImaginedRequest(msgspec.Struct, frozen=True):
     usage: TokenUsage | None = None
     tokens: int | None = None
     answer_tokens: int = 0
+    body: RequestBody | None = None
 
 
 async def explain_route(request: Request) -> Response:
@@ -114,7 +116,12 @@ def explained(
     data_class, data_tags = _labels(labels, team, snapshot)
     route = find_route(policy, team, question.facts.model)
 
+    project = attribution.project(headers, caller.project, team)
+    terms = snapshot.terms_of(team, project=project, key_id=caller.key_id, day=place.day)
+    read = question.body if terms.has_hard_budget else None
+
     def decided(wanted: Route) -> Decision:
+        members = (policy.deployments[name] for name in wanted.members)
         return decide(
             snapshot.policy,
             team=team,
@@ -126,6 +133,7 @@ def explained(
             gateway_region=place.gateway_region,
             day=place.day,
             ejected=snapshot.ejected,
+            unlisted=() if read is None else unlisted_of(members, read),
         )
 
     decision, other = decided(route), route.degrade_to
@@ -157,7 +165,8 @@ def read_question(body: bytes) -> ImaginedRequest:
     member = next((name for name in _SENT_TO if name in members), None)
     if member is not None:
         operation = _decoded(body, _Sent).operation or _SENT_TO[member]
-        return ImaginedRequest(DIALECTS[operation].read_request(operation, body).facts, None)
+        read = DIALECTS[operation].read_request(operation, body)
+        return ImaginedRequest(read.facts, None, body=read)
     asked = _decoded(body, _Asked)
     facts = unsent(asked.operation, asked.model, capabilities=frozenset(asked.needs))
     labels = ",".join((*([asked.data_class] if asked.data_class else []), *asked.data_tags))

@@ -15,7 +15,7 @@ import typer
 
 from gateway.cli.checks.connections import connection, http_status, json_object
 from gateway.cli.checks.deployments import deployment_checks
-from gateway.cli.checks.ledger import journal_checks, ledger_checks
+from gateway.cli.checks.ledger import journal_checks, ledger_checks, unlisted_check
 from gateway.cli.checks.machine import machine_checks
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status
@@ -101,6 +101,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         yield from deployment_checks(version, toolbox.machine, is_demo=_is_demo(stores))
         yield from _prices(version, toolbox, stores)
         yield from _mail(version, toolbox)
+        yield unlisted_check(toolbox, stores, version.policy)
 
 
 def _own_error_as_finding(

@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING
 from gateway.domain.calendar_months import last_partitioned_month
 from gateway.domain.checks import Check, Status
 from gateway.domain.ledger.health import RUNBOOKS, WRITER_LAG_WARN_S, state_checks
+from gateway.domain.policy.unlisted_use import refused_use, teams_with_hard_budgets
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.journals import StoredJournal
+    from gateway.domain.policy.policy import Policy
     from gateway.services.stores import Stores
 
+UNLISTED_DAYS, MOST_TEAMS = timedelta(days=30), 10
 ROLLUP_HOURS = timedelta(
     hours=3
 )  # compared with every event in them, so limited to a second or two
@@ -65,6 +68,35 @@ def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
             partitions_until=last_partitioned_month(now.date()),
             rollup_since=(now - ROLLUP_HOURS).replace(minute=0, second=0, microsecond=0),
         )
+    )
+
+
+def unlisted_check(toolbox: Toolbox, stores: Stores, policy: Policy) -> Check:
+    """Check if hard budgets would refuse requests of the last 30 days for their members."""
+    teams = teams_with_hard_budgets(policy)
+    since = toolbox.now() - UNLISTED_DAYS
+    uses = stores.database.unlisted_uses(teams=teams, since=since) if teams else ()
+    refused = refused_use(policy, uses)
+    if not refused:
+        return Check("unlisted members", Status.OK, "no request of the last 30 days had one")
+    finding = "; ".join(
+        f"{one.team}: "
+        + ", ".join(
+            part
+            for part in (
+                f"{one.attempts:,} with {', '.join(one.names)}" if one.attempts else "",
+                f"{one.unrecorded:,} with members that were not recorded" if one.unrecorded else "",
+            )
+            if part
+        )
+        for one in refused[:MOST_TEAMS]
+    )
+    return Check(
+        "unlisted members",
+        Status.WARN,
+        f"a hard budget would refuse such requests of the last 30 days: {finding}",
+        "leave them out, or add listed, unlisted: drop or unlisted: {factor: N} to the deployment "
+        "(docs/guides/budgets.md)",
     )
 
 

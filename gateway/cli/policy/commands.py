@@ -29,6 +29,7 @@ from gateway.cli.policy.readmit import readmit
 from gateway.cli.policy.set_value import set_policy_value
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, print_json, show, write
 from gateway.domain.operation import Operation
+from gateway.domain.policy.unlisted_use import teams_with_hard_budgets
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import unsent
 from gateway.domain.routing.replay import Place
@@ -251,6 +252,10 @@ def explain_decision(
     needs: Annotated[
         list[str] | None, typer.Option("--needs", help="A capability, such as tools; repeatable.")
     ] = None,
+    members: Annotated[
+        list[str] | None,
+        typer.Option("--member", help="A member of its body, if hard budgets apply; repeatable."),
+    ] = None,
     tokens: Annotated[
         int | None, typer.Option("--tokens", min=0, help="Price a prompt of this many tokens …")
     ] = None,
@@ -290,6 +295,9 @@ def explain_decision(
         data_class=data_class,
         data_tags=frozenset(data_tags or ()),
         ejected=ejected,
+        unlisted=frozenset(members or ())
+        if team in teams_with_hard_budgets(version.policy)
+        else frozenset(),
     )
     asked = unsent(operation, route, capabilities=frozenset(needs or ()))
     decision = decide_for(asked)

@@ -33,6 +33,7 @@ def decision_for(
     data_class: str | None = None,
     data_tags: frozenset[str] = frozenset(),
     ejected: Mapping[str, str] = NONE_EJECTED,
+    unlisted: frozenset[str] = frozenset(),
     is_degraded_to: bool = False,
 ) -> Decision:
     """Decide which deployments may serve a request that is not sent; its model names the route.
@@ -56,6 +57,7 @@ def decision_for(
         gateway_region=place.gateway_region,
         day=place.day,
         ejected=ejected,
+        unlisted=unlisted,
     )
 
 

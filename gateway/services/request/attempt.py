@@ -20,7 +20,7 @@ from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
-from gateway.domain.policy.request_fields import feature_and_tier
+from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import (
     Counted,
@@ -609,9 +609,11 @@ def _features(
             features["dropped_fields"] = list(translation.dropped_fields)
     if bound.rounds is not None:
         _note_rounds(features, facts, bound.rounds)
-    # Whether or not a budget asks: a budget may be made hard later.
-    if unlisted := unlisted_at(choice.candidate.deployment, request.body):
-        features["unlisted"] = recorded(unlisted)
+    # Whether or not a budget asks: a budget may be made hard later. An empty list tells an event
+    # whose unknown members are listed from one of a release that recorded no names.
+    unlisted = unlisted_at(choice.candidate.deployment, request.body)
+    if unlisted or UNKNOWN_FIELDS in facts.features:
+        features["unlisted"] = recorded(unlisted) if unlisted else []
     return features
 
 
