@@ -40,7 +40,7 @@ class RefusedUse:
 
 def teams_with_hard_budgets(policy: Policy) -> tuple[str, ...]:
     """Return the teams for which some hard budget may refuse a request."""
-    return tuple(team.name for team in policy.teams.values() if _is_hard(policy, team))
+    return tuple(team.name for team in policy.teams.values() if has_hard_budget(policy, team))
 
 
 def refused_use(policy: Policy, uses: Iterable[UnlistedUse]) -> tuple[RefusedUse, ...]:
@@ -73,7 +73,7 @@ def _of_team(policy: Policy, team: str, uses: list[UnlistedUse]) -> RefusedUse:
     )
 
 
-def _is_hard(policy: Policy, team: Team) -> bool:
+def has_hard_budget(policy: Policy, team: Team) -> bool:
     """Return True if a hard budget may refuse a team: its own, or that of a cost centre."""
     centres = [policy.cost_centres.get(name) for name in team.cost_centre_names]
     shared = [rule for centre in centres if centre is not None for rule in centre.budgets]

@@ -30,14 +30,18 @@ def unlisted_at(deployment: Deployment, read: RequestBody) -> tuple[str, ...]:
     if taken is None:
         return ()
     parts = read.facts.unlisted_parts
-    if read.members.keys() <= taken and parts <= deployment.listed:
+    if not parts and read.members.keys() <= taken:
         return ()  # nearly every request
     return tuple(sorted((read.members.keys() - taken) | (parts - deployment.listed)))
 
 
 def unlisted_of(deployments: Iterable[Deployment], read: RequestBody) -> frozenset[str]:
     """Return the names in a request that at least one of the deployments is not known to take."""
-    return _NONE.union(*(unlisted_at(one, read) for one in deployments))
+    found = _NONE
+    for one in deployments:
+        if names := unlisted_at(one, read):
+            found = found.union(names)
+    return found
 
 
 def still_unlisted(

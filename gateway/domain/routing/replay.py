@@ -18,6 +18,7 @@ from gateway.domain.budgets.budgets import EPOCH, Account
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import DataClass, Deployment, PolicyVersion, Route, Team
 from gateway.domain.policy.request_fields import feature_and_tier
+from gateway.domain.policy.unlisted_use import has_hard_budget
 from gateway.domain.pricing.pricing import Price, UnknownTier, cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.bound import bound_of
@@ -63,7 +64,7 @@ class Alike:
 
     `ranked` is the order of the original decision: the deployments before `deployment` were full or
     failed. `missed` are those that missed a bound of the route at that moment. `data_tags` are the
-    request's own.
+    request's own. `unlisted` are its members that no schema listed, as far as they were recorded.
     """
 
     team: str
@@ -83,6 +84,7 @@ class Alike:
     data_tags: frozenset[str] = frozenset()
     ranked: tuple[str, ...] = ()
     missed: frozenset[str] = frozenset()
+    unlisted: frozenset[str] = frozenset()
 
     @property
     def passed_over(self) -> frozenset[str]:
@@ -414,6 +416,7 @@ def _decided(
         prices=prices,
         gateway_region=place.gateway_region,
         day=place.day,
+        unlisted=alike.unlisted if has_hard_budget(version.policy, team) else (),
     )
 
 

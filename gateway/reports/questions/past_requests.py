@@ -76,6 +76,7 @@ def _shared(row: Columns) -> ColumnElement[str]:
         features["data_tags"],
         decision["ranked"],
         decision["degraded"]["missed"],
+        features["unlisted"],
     )
     return cast(fields, Text)
 
@@ -229,4 +230,5 @@ def _decode_shared(text: str) -> Alike:
         data_tags=frozenset(row[14] or ()),
         ranked=tuple(row[15] or ()),
         missed=frozenset(row[16] or ()),
+        unlisted=frozenset(row[17] or ()),
     )
