@@ -40,6 +40,7 @@ def _as_before(document: dict[str, Any]) -> dict[str, Any]:
     for deployment in document["deployments"]:
         del deployment["native"], deployment["untranslatable"]
         del deployment["hosted_rounds"], deployment["hosted_tools"]
+        del deployment["unlisted"], deployment["listed"]
         deployment.pop("idle_cost", None)  # of own deployments
         deployment["operations"] = [one for one in deployment["operations"] if one != "messages"]
     for later in ("email", "spikes_above_usd"):
