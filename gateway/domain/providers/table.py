@@ -40,6 +40,14 @@ class RunningUsage(StrEnum):
     TIMINGS = "timings_per_token"  # llama.cpp's; answered by `timings`, per choice
 
 
+class TextForms(StrEnum):
+    """The forms in which a tokenizer may read a text."""
+
+    NONE = "none"  # the bytes that were sent
+    NFC = "nfc"
+    ANY = "any"  # all of them, in any order: what must be assumed of an unknown tokenizer
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProviderFacts:
     """One provider.
@@ -65,7 +73,8 @@ class ProviderFacts:
     `takes_conversations`: chats, responses and messages can be sent to it, translated at least.
     `is_own_dialect`: an address without a path is spoken to in a dialect of its own.
     `default_output_tokens` is the maximum of an answer that is sent where its dialect requires one
-    and nothing else bounds it. `sources` say who states all this.
+    and nothing else bounds it. `text_forms` is what its tokenizers read of a text; without a
+    source, any form. `sources` say who states all this.
     """
 
     name: str
@@ -100,6 +109,7 @@ class ProviderFacts:
     is_own_dialect: bool = False
     takes_conversations: bool = True
     default_output_tokens: int | None = None
+    text_forms: TextForms = TextForms.ANY
     adapts_requests: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

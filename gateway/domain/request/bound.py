@@ -9,8 +9,10 @@ from msgspec import Struct
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.pricing.pricing import MOST_NUSD, Price, calls_hold_nusd, hold_nusd
+from gateway.domain.providers.table import TextForms
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.request.rounds import Rounds, rounds_of
+from gateway.domain.request.text_forms import PromptSize
 
 # If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
 # and is no bound.
@@ -61,21 +63,24 @@ def bound_of(
     price: Price,
     is_relied_on: bool = False,
     bounds_rounds: bool = False,
+    text_forms: TextForms | None = None,
 ) -> Bound:
     """Return the maximum tokens and cost of one attempt of a request at one deployment.
 
-    No tokenizer makes more tokens than bytes, except for a chat template's additions. The context
-    window bounds each prompt and each answer. `is_relied_on` is True if a hard budget or a token
-    limit depends on the bound: it is then sent even if the caller gave a maximum, because an
-    upstream of OpenAI's dialect ignores unknown members. `bounds_rounds` is True if a hard budget
-    does: then the rounds of the provider's own tools are bounded as well.
+    A tokenizer makes at most one token of each byte that it reads, and may read another form of the
+    text than was sent (`text_forms`; the provider's, if it is None); a chat template adds to it.
+    The context window bounds each prompt and each answer. `is_relied_on` is True if a hard budget
+    or a token limit depends on the bound: it is then sent even if the caller gave a maximum,
+    because an upstream of OpenAI's dialect ignores unknown members. `bounds_rounds` is True if a
+    hard budget does: then the rounds of the provider's own tools are bounded as well.
     """
     window, asked_tokens, prompts = (
         deployment.context_window,
         facts.output_bound_tokens,
         facts.prompts,
     )
-    prompt_tokens, sees_prompt = _prompt(facts, deployment)
+    size = facts.as_read(text_forms or deployment.provider_facts.text_forms)
+    prompt_tokens, sees_prompt = _prompt(facts, size, deployment)
     cap_tokens = None
     if facts.operation in WITHOUT_OUTPUT:
         answer_tokens, is_capped = 0, True
@@ -91,7 +96,7 @@ def bound_of(
         ):
             cap_tokens = most_tokens
         # OpenAI charges rejected predicted tokens as output, on top of the maximum.
-        answer_tokens = (most_tokens + facts.predicted_bytes) * facts.answers
+        answer_tokens = (most_tokens + size.predicted_bytes) * facts.answers
     features = facts.features
     if features:  # nearly no request has one
         features = features - deployment.unsent_features(facts.operation)
@@ -141,11 +146,13 @@ def _is_honoured(operation: Operation, deployment: Deployment) -> bool:
     return Operation.CHAT not in deployment.native
 
 
-def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
+def _prompt(
+    facts: RequestFacts, size: PromptSize | RequestFacts, deployment: Deployment
+) -> tuple[int, bool]:
     """Return an upper bound of the tokens of all prompts together, and False if the body does not
     show their length.
     """
-    window, expansion_tokens = deployment.context_window, facts.expansion_tokens
+    window, expansion_tokens = deployment.context_window, size.expansion_tokens
     # The size of a picture's file does not determine its price: providers charge by its pixels.
     sees_prompt = (
         expansion_tokens is not None
@@ -160,7 +167,7 @@ def _prompt(facts: RequestFacts, deployment: Deployment) -> tuple[int, bool]:
     # A template writes its text around each pair that is scored.
     templates = (facts.prompts or 1) if facts.operation in PAIRING else 1
     overhead_tokens = deployment.input_overhead_tokens * templates
-    tokens = facts.body_bytes + overhead_tokens + (expansion_tokens or 0)
+    tokens = size.body_bytes + overhead_tokens + (expansion_tokens or 0)
     if window is not None and facts.prompts is not None:
         most_tokens = window * facts.prompts
         if tokens > most_tokens or not sees_prompt:

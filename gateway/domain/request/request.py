@@ -11,6 +11,8 @@ from msgspec import Struct
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import DataClass, Priority
+from gateway.domain.providers.table import TextForms
+from gateway.domain.request.text_forms import PromptSize
 
 
 class Caller(Struct, frozen=True, kw_only=True, gc=False):
@@ -45,7 +47,8 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     maximum of one answer, None if the caller set none (0 is none). `choices` are the answers to
     each of the `prompts`; None if their number cannot be read. `expansion_tokens` is the most that
     a chat template adds to the body's bytes, None if unbounded. `predicted_bytes` is the size of a
-    predicted answer. `cache_key` is the body's `prompt_cache_key`. `named` gives for each feature
+    predicted answer; `grown` has these three for each form of the text that is longer than the text
+    that was sent. `cache_key` is the body's `prompt_cache_key`. `named` gives for each feature
     the place of its field. `previous_response` is the id of the stored response that it continues.
     `hosted` are the tools that the provider may run, and `round_limits` the request's own members
     that bound or release their rounds.
@@ -67,6 +70,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     prompts: int | None = 1
     expansion_tokens: int | None = 0
     predicted_bytes: int = 0
+    grown: Mapping[TextForms, PromptSize] | None = None
     cache_key: str | None = None
     named: tuple[tuple[str, str], ...] = ()
     previous_response: str | None = None
@@ -80,6 +84,10 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
         unreadable number of prompts counts as one.
         """
         return self.choices * (self.prompts or 1)
+
+    def as_read(self, forms: TextForms) -> PromptSize | RequestFacts:
+        """Return the size of the prompts for a tokenizer that reads the text in these forms."""
+        return self if self.grown is None else self.grown.get(forms, self)
 
 
 def unsent(

@@ -8,6 +8,7 @@ signatures of thinking stay valid.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -23,13 +24,14 @@ from gateway.domain.providers.members.effects import ELSEWHERE
 from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
-from gateway.wire.anthropic.request.size import expansion, own_maximum
+from gateway.wire.anthropic.request.size import expansion, own_maximum, size_of_body
 from gateway.wire.anthropic.request.tools import Tools, read_tools
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
 from gateway.wire.openai.request.unlisted_parts import unlisted_parts
+from gateway.wire.widened_text import grown_sizes, may_grow
 
 MAX_UNKNOWN_SHOWN = 3
 MAX_USER_CHARS = 256
@@ -116,6 +118,9 @@ def _read(body: bytes) -> RequestBody:
         hosted=tuple(needs.hosted),
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),
+        grown=grown_sizes(body, partial(size_of_body, tools=tools, is_sized=needs.is_sized))
+        if may_grow(body)
+        else None,
     )
     return RequestBody(facts, body, places)
 

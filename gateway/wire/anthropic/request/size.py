@@ -8,8 +8,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from gateway.domain.request.text_forms import PromptSize
 from gateway.errors import InvalidRequest
 from gateway.wire.anthropic.request.tools import KNOWN_TOOL_TOKENS, Tools
+from gateway.wire.members import decode_members
 from gateway.wire.openai.request.size import (
     EXPANDED_TOKENS_PER_BYTE,
     MAX_OUTPUT_TOKENS,
@@ -92,6 +94,14 @@ def expansion(members: Mapping[str, msgspec.Raw], tools: Tools | None) -> int | 
         tokens += TOOL_PREFACE_TOKENS + tools.known * KNOWN_TOOL_TOKENS
     rendered = sum(_size(members.get(name)) for name in _EXPANDED)
     return tokens + rendered * (EXPANDED_TOKENS_PER_BYTE - 1)
+
+
+def size_of_body(body: bytes, *, tools: Tools | None, is_sized: bool) -> PromptSize:
+    """Return the size of a body that was read before, but for the length of its characters.
+    `is_sized` is False if nothing bounds the prompt.
+    """
+    tokens = expansion(decode_members(body), tools)
+    return PromptSize(len(body), tokens if is_sized else None, 0)
 
 
 def _turns_expansion(raw: msgspec.Raw) -> int | None:

@@ -29,9 +29,10 @@ from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
-from gateway.wire.openai.request.size import OTHER_CHOICES, choices_of, size_of
+from gateway.wire.openai.request.size import OTHER_CHOICES, choices_of, grown_size, size_of
 from gateway.wire.openai.request.tools import features_of_tools, read_tools
 from gateway.wire.openai.request.unlisted_parts import unlisted_parts
+from gateway.wire.widened_text import may_grow
 
 MAX_CACHE_KEY_BYTES = 1024
 MAX_UNKNOWN_SHOWN = 3
@@ -128,6 +129,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         prompts=size.prompts,
         expansion_tokens=size.expansion_tokens if is_sized else None,
         predicted_bytes=size.predicted_bytes,
+        grown=grown_size(operation, body, size, is_sized=is_sized) if may_grow(body) else None,
         cache_key=_cache_key(members["prompt_cache_key"])
         if "prompt_cache_key" in members
         else None,

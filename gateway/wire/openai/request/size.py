@@ -8,15 +8,20 @@ that a body of millions of prompts costs little.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from itertools import chain
 
 import msgspec
 
 from gateway.domain.operation import PAIRING, Operation
+from gateway.domain.providers.table import TextForms
+from gateway.domain.request.text_forms import PromptSize
 from gateway.errors import InvalidRequest
+from gateway.wire.members import decode_members
 from gateway.wire.openai.request.prompt_lists import NULL, size_of_value, strings_in
 from gateway.wire.openai.request.scoring import count_texts, repeated_bytes
 from gateway.wire.openai.tool_call_ids import MARK
+from gateway.wire.widened_text import grown_sizes
 
 MAX_CHOICES = 128  # OpenAI's own bound on `n`
 OTHER_CHOICES = "n_cmpl"  # llama.cpp's name of `n`
@@ -131,15 +136,39 @@ def size_of(operation: Operation, members: Mapping[str, msgspec.Raw], *, choices
     prompts = count_prompts(operation, members)
     if most_tokens * choices * (prompts or 1) > MAX_OUTPUT_TOKENS:
         raise _too_much(param, most_tokens, choices=choices, prompts=prompts or 1)
-    if operation in PAIRING:
-        return Size(most_tokens, prompts, _scoring_expansion(operation, members, prompts), 0)
-    is_plain = _RESIZING.isdisjoint(members)
-    return Size(
-        most_tokens,
-        prompts,
-        _turns_expansion(operation, members) if is_plain else _expansion(operation, members),
-        0 if is_plain else size_of_value(members.get("prediction")),
+    return Size(most_tokens, prompts, *_beyond_bytes(operation, members, prompts))
+
+
+def grown_size(
+    operation: Operation, body: bytes, sent: Size, *, is_sized: bool
+) -> Mapping[TextForms, PromptSize] | None:
+    """Return the sizes of a body whose text a tokenizer may read in longer forms, as
+    `grown_sizes`. `is_sized` is False if nothing bounds the prompts.
+    """
+    return grown_sizes(
+        body, partial(_size_of_body, operation, prompts=sent.prompts, is_sized=is_sized)
     )
+
+
+def _size_of_body(
+    operation: Operation, body: bytes, *, prompts: int | None, is_sized: bool
+) -> PromptSize:
+    """Return the size of a body that was read before, but for the length of its characters."""
+    tokens, predicted_bytes = _beyond_bytes(operation, decode_members(body), prompts)
+    return PromptSize(len(body), tokens if is_sized else None, predicted_bytes)
+
+
+def _beyond_bytes(
+    operation: Operation, members: Mapping[str, msgspec.Raw], prompts: int | None
+) -> tuple[int | None, int]:
+    """Return the most tokens beyond the body's bytes, None if nothing bounds them, and the bytes of
+    a predicted answer.
+    """
+    if operation in PAIRING:
+        return _scoring_expansion(operation, members, prompts), 0
+    if _RESIZING.isdisjoint(members):
+        return _turns_expansion(operation, members), 0
+    return _expansion(operation, members), size_of_value(members.get("prediction"))
 
 
 def choices_of(n: int | None, best_of: int | None, other: msgspec.Raw | None = None) -> int:

@@ -1,0 +1,250 @@
+"""The widths of code points: the most bytes of UTF-8 that a tokenizer may read for one.
+
+Made by tests/oracles/unicode_widths.py on 2026-11-28 from Unicode 18.0.0 (package
+unicodedata2) and Python's own; do not edit. A code point that is not listed has its own bytes.
+What Unicode has not assigned yet may become anything: it has the longest width.
+"""
+
+UNICODE_VERSION = "18.0.0"
+# NFC, NFD, NFKC, NFKD, lower case and case folding, in any order and number. A blank that stems
+# from such a form counts 3: SentencePiece writes it as U+2581.
+LONGEST = """
+80-a0:3 a8:5 ad:3 af:5 b4:5 b8:5 bc-be:5 c0-c5:3 c7-cf:3 d1-d6:3 d9-dd:3 e0-e5:3 e7-ef:3 f1-f6:3
+f9-fd:3 ff-10f:3 112-125:3 128-130:3 134-137:3 139-140:3 143-149:3 14c-151:3 154-165:3 168-17e:3
+1a0-1a1:3 1af-1b0:3 1c4-1c6:4 1cd-1d4:3 1d5-1dc:5 1de-1e1:5 1e2-1e3:4 1e6-1eb:3 1ec-1ed:5
+1ee-1ef:4 1f0:3 1f4-1f5:3 1f8-1f9:3 1fa-1fb:5 1fc-1ff:4 200-21b:3 21e-21f:3 226-229:3 22a-22d:5
+22e-22f:3 230-231:5 232-233:3 23a:3 23e:3 2d8-2dd:5 344:4 37a:5 384:5 385:7 386:4 388-38a:4 38c:4
+38e-38f:4 390:6 3aa-3af:4 3b0:6 3ca-3ce:4 3d3-3d4:4 400-401:4 403:4 407:4 40c-40e:4 419:4 439:4
+450-451:4 453:4 457:4 45c-45e:4 476-477:4 4c1-4c2:4 4d0-4d3:4 4d6-4d7:4 4da-4df:4 4e2-4e7:4
+4ea-4f5:4 4f8-4f9:4 587:4 600-605:3 61c:3 622-626:4 675-678:4 6c0:4 6c2:4 6d3:4 6dd:3 70f:3 929:6
+931:6 934:6 958-95f:6 9cb-9cc:6 9dc-9dd:6 9df:6 a33:6 a36:6 a59-a5b:6 a5e:6 b48:6 b4b-b4c:6
+b5c-b5d:6 b94:6 bca-bcc:6 c48:6 cc0:6 cc7-cc8:6 cca:6 ccb:9 d4a-d4c:6 dda:6 ddc:6 ddd:9 dde:6
+e33:6 eb3:6 edc-edd:6 f43:6 f4d:6 f52:6 f57:6 f5c:6 f69:6 f73:6 f75-f76:6 f77:9 f78:6 f79:9 f81:6
+f93:6 f9d:6 fa2:6 fa7:6 fac:6 fb9:6 1026:6 1b06:6 1b08:6 1b0a:6 1b0c:6 1b0e:6 1b12:6 1b3b:6 1b3d:6
+1b40-1b41:6 1b43:6 1c89:4 1e08-1e09:5 1e14-1e17:5 1e1c-1e1d:5 1e2e-1e2f:5 1e38-1e39:5 1e4c-1e53:5
+1e5c-1e5d:5 1e64-1e69:5 1e78-1e7b:5 1e9b:4 1ea4-1eb7:5 1ebe-1ec7:5 1ed0-1ee3:5 1ee8-1ef1:5
+1f00-1f01:4 1f02-1f07:6 1f08-1f09:4 1f0a-1f0f:6 1f10-1f11:4 1f12-1f15:6 1f18-1f19:4 1f1a-1f1d:6
+1f20-1f21:4 1f22-1f27:6 1f28-1f29:4 1f2a-1f2f:6 1f30-1f31:4 1f32-1f37:6 1f38-1f39:4 1f3a-1f3f:6
+1f40-1f41:4 1f42-1f45:6 1f48-1f49:4 1f4a-1f4d:6 1f50-1f51:4 1f52-1f57:6 1f59:4 1f5b:6 1f5d:6
+1f5f:6 1f60-1f61:4 1f62-1f67:6 1f68-1f69:4 1f6a-1f6f:6 1f70-1f7d:4 1f80-1f81:6 1f82-1f87:8
+1f88-1f89:6 1f8a-1f8f:8 1f90-1f91:6 1f92-1f97:8 1f98-1f99:6 1f9a-1f9f:8 1fa0-1fa1:6 1fa2-1fa7:8
+1fa8-1fa9:6 1faa-1faf:8 1fb0-1fb1:4 1fb2:6 1fb3:4 1fb4:6 1fb6:4 1fb7:6 1fb8-1fbc:4 1fbd:5
+1fbf-1fc0:5 1fc1:7 1fc2:6 1fc3:4 1fc4:6 1fc6:4 1fc7:6 1fc8-1fcc:4 1fcd-1fcf:7 1fd0-1fd1:4
+1fd2-1fd3:6 1fd6:4 1fd7:6 1fd8-1fdb:4 1fdd-1fdf:7 1fe0-1fe1:4 1fe2-1fe3:6 1fe4-1fe6:4 1fe7:6
+1fe8-1fec:4 1fed-1fee:7 1ff2:6 1ff3:4 1ff4:6 1ff6:4 1ff7:6 1ff8-1ffc:4 1ffd-1ffe:5 2017:5 2033:6
+2034:9 2036:6 2037:9 203e:5 2057:12 2150-2151:5 2152:6 2153-215e:5 215f:4 2167:4 2177:4 2189:5
+219a-219b:5 21ae:5 21cd-21cf:5 2204:5 2209:5 220c:5 2224:5 2226:5 222c:6 222d:9 222f:6 2230:9
+2241:5 2244:5 2247:5 2249:5 2262:5 226d:5 2270-2271:5 2274-2275:5 2278-2279:5 2280-2281:5
+2284-2285:5 2288-2289:5 22ac-22af:5 22e0-22e3:5 22ea-22ed:5 247d-2487:4 2a0c:12 2adc:5 304c:6
+304e:6 3050:6 3052:6 3054:6 3056:6 3058:6 305a:6 305c:6 305e:6 3060:6 3062:6 3065:6 3067:6 3069:6
+3070-3071:6 3073-3074:6 3076-3077:6 3079-307a:6 307c-307d:6 3094:6 309b-309c:6 309e-309f:6 30ac:6
+30ae:6 30b0:6 30b2:6 30b4:6 30b6:6 30b8:6 30ba:6 30bc:6 30be:6 30c0:6 30c2:6 30c5:6 30c7:6 30c9:6
+30d0-30d1:6 30d3-30d4:6 30d6-30d7:6 30d9-30da:6 30dc-30dd:6 30f4:6 30f7-30fa:6 30fe-30ff:6
+3200-320d:5 320e-321c:8 321d:17 321e:14 3220-3243:5 326e-327b:6 327c:15 327d:12 327e:6 32c0-32c8:4
+32c9-32cb:5 32ff:6 3300:15 3301:12 3302:15 3303:9 3304:15 3305-3306:9 3307:18 3308:12 3309-330b:9
+330c-3312:12 3313:18 3314:6 3315-3316:18 3317:15 3318:12 3319-331a:18 331b:12 331c-331d:9
+331e-331f:12 3320-3321:15 3322-3323:9 3324:12 3325-3326:9 3327-3328:6 3329-332a:9 332b:18 332c:12
+332d:15 332e:18 332f:12 3330-3331:9 3332:18 3333:12 3334:18 3335:9 3336:15 3337:9 3338:12 3339:9
+333a:12 333b:15 333c:12 333d:15 333e:12 333f:6 3340:15 3341-3342:9 3343:12 3344-3346:9 3347:15
+3348:12 3349:6 334a:18 334b:9 334c:15 334d-334e:12 334f-3350:9 3351:12 3352:6 3353:12 3354:15
+3355:6 3356:18 3357:9 3358-3361:4 3362-3370:5 337b-337e:6 337f:12 3389:4 33a7:5 33a8:6 33ae:7
+33af:8 33c2:4 33c6:6 33d8:4 33de-33df:5 33e0-33e8:4 33e9-33fe:5 a7cb-a7cc:4 a7ce:4 a7d2:4 a7d4:4
+a7da:4 a7dc-a7dd:4 a7e2:4 ab6c-ab6d:4 ac00:6 ac01-ac1b:9 ac1c:6 ac1d-ac37:9 ac38:6 ac39-ac53:9
+ac54:6 ac55-ac6f:9 ac70:6 ac71-ac8b:9 ac8c:6 ac8d-aca7:9 aca8:6 aca9-acc3:9 acc4:6 acc5-acdf:9
+ace0:6 ace1-acfb:9 acfc:6 acfd-ad17:9 ad18:6 ad19-ad33:9 ad34:6 ad35-ad4f:9 ad50:6 ad51-ad6b:9
+ad6c:6 ad6d-ad87:9 ad88:6 ad89-ada3:9 ada4:6 ada5-adbf:9 adc0:6 adc1-addb:9 addc:6 addd-adf7:9
+adf8:6 adf9-ae13:9 ae14:6 ae15-ae2f:9 ae30:6 ae31-ae4b:9 ae4c:6 ae4d-ae67:9 ae68:6 ae69-ae83:9
+ae84:6 ae85-ae9f:9 aea0:6 aea1-aebb:9 aebc:6 aebd-aed7:9 aed8:6 aed9-aef3:9 aef4:6 aef5-af0f:9
+af10:6 af11-af2b:9 af2c:6 af2d-af47:9 af48:6 af49-af63:9 af64:6 af65-af7f:9 af80:6 af81-af9b:9
+af9c:6 af9d-afb7:9 afb8:6 afb9-afd3:9 afd4:6 afd5-afef:9 aff0:6 aff1-b00b:9 b00c:6 b00d-b027:9
+b028:6 b029-b043:9 b044:6 b045-b05f:9 b060:6 b061-b07b:9 b07c:6 b07d-b097:9 b098:6 b099-b0b3:9
+b0b4:6 b0b5-b0cf:9 b0d0:6 b0d1-b0eb:9 b0ec:6 b0ed-b107:9 b108:6 b109-b123:9 b124:6 b125-b13f:9
+b140:6 b141-b15b:9 b15c:6 b15d-b177:9 b178:6 b179-b193:9 b194:6 b195-b1af:9 b1b0:6 b1b1-b1cb:9
+b1cc:6 b1cd-b1e7:9 b1e8:6 b1e9-b203:9 b204:6 b205-b21f:9 b220:6 b221-b23b:9 b23c:6 b23d-b257:9
+b258:6 b259-b273:9 b274:6 b275-b28f:9 b290:6 b291-b2ab:9 b2ac:6 b2ad-b2c7:9 b2c8:6 b2c9-b2e3:9
+b2e4:6 b2e5-b2ff:9 b300:6 b301-b31b:9 b31c:6 b31d-b337:9 b338:6 b339-b353:9 b354:6 b355-b36f:9
+b370:6 b371-b38b:9 b38c:6 b38d-b3a7:9 b3a8:6 b3a9-b3c3:9 b3c4:6 b3c5-b3df:9 b3e0:6 b3e1-b3fb:9
+b3fc:6 b3fd-b417:9 b418:6 b419-b433:9 b434:6 b435-b44f:9 b450:6 b451-b46b:9 b46c:6 b46d-b487:9
+b488:6 b489-b4a3:9 b4a4:6 b4a5-b4bf:9 b4c0:6 b4c1-b4db:9 b4dc:6 b4dd-b4f7:9 b4f8:6 b4f9-b513:9
+b514:6 b515-b52f:9 b530:6 b531-b54b:9 b54c:6 b54d-b567:9 b568:6 b569-b583:9 b584:6 b585-b59f:9
+b5a0:6 b5a1-b5bb:9 b5bc:6 b5bd-b5d7:9 b5d8:6 b5d9-b5f3:9 b5f4:6 b5f5-b60f:9 b610:6 b611-b62b:9
+b62c:6 b62d-b647:9 b648:6 b649-b663:9 b664:6 b665-b67f:9 b680:6 b681-b69b:9 b69c:6 b69d-b6b7:9
+b6b8:6 b6b9-b6d3:9 b6d4:6 b6d5-b6ef:9 b6f0:6 b6f1-b70b:9 b70c:6 b70d-b727:9 b728:6 b729-b743:9
+b744:6 b745-b75f:9 b760:6 b761-b77b:9 b77c:6 b77d-b797:9 b798:6 b799-b7b3:9 b7b4:6 b7b5-b7cf:9
+b7d0:6 b7d1-b7eb:9 b7ec:6 b7ed-b807:9 b808:6 b809-b823:9 b824:6 b825-b83f:9 b840:6 b841-b85b:9
+b85c:6 b85d-b877:9 b878:6 b879-b893:9 b894:6 b895-b8af:9 b8b0:6 b8b1-b8cb:9 b8cc:6 b8cd-b8e7:9
+b8e8:6 b8e9-b903:9 b904:6 b905-b91f:9 b920:6 b921-b93b:9 b93c:6 b93d-b957:9 b958:6 b959-b973:9
+b974:6 b975-b98f:9 b990:6 b991-b9ab:9 b9ac:6 b9ad-b9c7:9 b9c8:6 b9c9-b9e3:9 b9e4:6 b9e5-b9ff:9
+ba00:6 ba01-ba1b:9 ba1c:6 ba1d-ba37:9 ba38:6 ba39-ba53:9 ba54:6 ba55-ba6f:9 ba70:6 ba71-ba8b:9
+ba8c:6 ba8d-baa7:9 baa8:6 baa9-bac3:9 bac4:6 bac5-badf:9 bae0:6 bae1-bafb:9 bafc:6 bafd-bb17:9
+bb18:6 bb19-bb33:9 bb34:6 bb35-bb4f:9 bb50:6 bb51-bb6b:9 bb6c:6 bb6d-bb87:9 bb88:6 bb89-bba3:9
+bba4:6 bba5-bbbf:9 bbc0:6 bbc1-bbdb:9 bbdc:6 bbdd-bbf7:9 bbf8:6 bbf9-bc13:9 bc14:6 bc15-bc2f:9
+bc30:6 bc31-bc4b:9 bc4c:6 bc4d-bc67:9 bc68:6 bc69-bc83:9 bc84:6 bc85-bc9f:9 bca0:6 bca1-bcbb:9
+bcbc:6 bcbd-bcd7:9 bcd8:6 bcd9-bcf3:9 bcf4:6 bcf5-bd0f:9 bd10:6 bd11-bd2b:9 bd2c:6 bd2d-bd47:9
+bd48:6 bd49-bd63:9 bd64:6 bd65-bd7f:9 bd80:6 bd81-bd9b:9 bd9c:6 bd9d-bdb7:9 bdb8:6 bdb9-bdd3:9
+bdd4:6 bdd5-bdef:9 bdf0:6 bdf1-be0b:9 be0c:6 be0d-be27:9 be28:6 be29-be43:9 be44:6 be45-be5f:9
+be60:6 be61-be7b:9 be7c:6 be7d-be97:9 be98:6 be99-beb3:9 beb4:6 beb5-becf:9 bed0:6 bed1-beeb:9
+beec:6 beed-bf07:9 bf08:6 bf09-bf23:9 bf24:6 bf25-bf3f:9 bf40:6 bf41-bf5b:9 bf5c:6 bf5d-bf77:9
+bf78:6 bf79-bf93:9 bf94:6 bf95-bfaf:9 bfb0:6 bfb1-bfcb:9 bfcc:6 bfcd-bfe7:9 bfe8:6 bfe9-c003:9
+c004:6 c005-c01f:9 c020:6 c021-c03b:9 c03c:6 c03d-c057:9 c058:6 c059-c073:9 c074:6 c075-c08f:9
+c090:6 c091-c0ab:9 c0ac:6 c0ad-c0c7:9 c0c8:6 c0c9-c0e3:9 c0e4:6 c0e5-c0ff:9 c100:6 c101-c11b:9
+c11c:6 c11d-c137:9 c138:6 c139-c153:9 c154:6 c155-c16f:9 c170:6 c171-c18b:9 c18c:6 c18d-c1a7:9
+c1a8:6 c1a9-c1c3:9 c1c4:6 c1c5-c1df:9 c1e0:6 c1e1-c1fb:9 c1fc:6 c1fd-c217:9 c218:6 c219-c233:9
+c234:6 c235-c24f:9 c250:6 c251-c26b:9 c26c:6 c26d-c287:9 c288:6 c289-c2a3:9 c2a4:6 c2a5-c2bf:9
+c2c0:6 c2c1-c2db:9 c2dc:6 c2dd-c2f7:9 c2f8:6 c2f9-c313:9 c314:6 c315-c32f:9 c330:6 c331-c34b:9
+c34c:6 c34d-c367:9 c368:6 c369-c383:9 c384:6 c385-c39f:9 c3a0:6 c3a1-c3bb:9 c3bc:6 c3bd-c3d7:9
+c3d8:6 c3d9-c3f3:9 c3f4:6 c3f5-c40f:9 c410:6 c411-c42b:9 c42c:6 c42d-c447:9 c448:6 c449-c463:9
+c464:6 c465-c47f:9 c480:6 c481-c49b:9 c49c:6 c49d-c4b7:9 c4b8:6 c4b9-c4d3:9 c4d4:6 c4d5-c4ef:9
+c4f0:6 c4f1-c50b:9 c50c:6 c50d-c527:9 c528:6 c529-c543:9 c544:6 c545-c55f:9 c560:6 c561-c57b:9
+c57c:6 c57d-c597:9 c598:6 c599-c5b3:9 c5b4:6 c5b5-c5cf:9 c5d0:6 c5d1-c5eb:9 c5ec:6 c5ed-c607:9
+c608:6 c609-c623:9 c624:6 c625-c63f:9 c640:6 c641-c65b:9 c65c:6 c65d-c677:9 c678:6 c679-c693:9
+c694:6 c695-c6af:9 c6b0:6 c6b1-c6cb:9 c6cc:6 c6cd-c6e7:9 c6e8:6 c6e9-c703:9 c704:6 c705-c71f:9
+c720:6 c721-c73b:9 c73c:6 c73d-c757:9 c758:6 c759-c773:9 c774:6 c775-c78f:9 c790:6 c791-c7ab:9
+c7ac:6 c7ad-c7c7:9 c7c8:6 c7c9-c7e3:9 c7e4:6 c7e5-c7ff:9 c800:6 c801-c81b:9 c81c:6 c81d-c837:9
+c838:6 c839-c853:9 c854:6 c855-c86f:9 c870:6 c871-c88b:9 c88c:6 c88d-c8a7:9 c8a8:6 c8a9-c8c3:9
+c8c4:6 c8c5-c8df:9 c8e0:6 c8e1-c8fb:9 c8fc:6 c8fd-c917:9 c918:6 c919-c933:9 c934:6 c935-c94f:9
+c950:6 c951-c96b:9 c96c:6 c96d-c987:9 c988:6 c989-c9a3:9 c9a4:6 c9a5-c9bf:9 c9c0:6 c9c1-c9db:9
+c9dc:6 c9dd-c9f7:9 c9f8:6 c9f9-ca13:9 ca14:6 ca15-ca2f:9 ca30:6 ca31-ca4b:9 ca4c:6 ca4d-ca67:9
+ca68:6 ca69-ca83:9 ca84:6 ca85-ca9f:9 caa0:6 caa1-cabb:9 cabc:6 cabd-cad7:9 cad8:6 cad9-caf3:9
+caf4:6 caf5-cb0f:9 cb10:6 cb11-cb2b:9 cb2c:6 cb2d-cb47:9 cb48:6 cb49-cb63:9 cb64:6 cb65-cb7f:9
+cb80:6 cb81-cb9b:9 cb9c:6 cb9d-cbb7:9 cbb8:6 cbb9-cbd3:9 cbd4:6 cbd5-cbef:9 cbf0:6 cbf1-cc0b:9
+cc0c:6 cc0d-cc27:9 cc28:6 cc29-cc43:9 cc44:6 cc45-cc5f:9 cc60:6 cc61-cc7b:9 cc7c:6 cc7d-cc97:9
+cc98:6 cc99-ccb3:9 ccb4:6 ccb5-cccf:9 ccd0:6 ccd1-cceb:9 ccec:6 cced-cd07:9 cd08:6 cd09-cd23:9
+cd24:6 cd25-cd3f:9 cd40:6 cd41-cd5b:9 cd5c:6 cd5d-cd77:9 cd78:6 cd79-cd93:9 cd94:6 cd95-cdaf:9
+cdb0:6 cdb1-cdcb:9 cdcc:6 cdcd-cde7:9 cde8:6 cde9-ce03:9 ce04:6 ce05-ce1f:9 ce20:6 ce21-ce3b:9
+ce3c:6 ce3d-ce57:9 ce58:6 ce59-ce73:9 ce74:6 ce75-ce8f:9 ce90:6 ce91-ceab:9 ceac:6 cead-cec7:9
+cec8:6 cec9-cee3:9 cee4:6 cee5-ceff:9 cf00:6 cf01-cf1b:9 cf1c:6 cf1d-cf37:9 cf38:6 cf39-cf53:9
+cf54:6 cf55-cf6f:9 cf70:6 cf71-cf8b:9 cf8c:6 cf8d-cfa7:9 cfa8:6 cfa9-cfc3:9 cfc4:6 cfc5-cfdf:9
+cfe0:6 cfe1-cffb:9 cffc:6 cffd-d017:9 d018:6 d019-d033:9 d034:6 d035-d04f:9 d050:6 d051-d06b:9
+d06c:6 d06d-d087:9 d088:6 d089-d0a3:9 d0a4:6 d0a5-d0bf:9 d0c0:6 d0c1-d0db:9 d0dc:6 d0dd-d0f7:9
+d0f8:6 d0f9-d113:9 d114:6 d115-d12f:9 d130:6 d131-d14b:9 d14c:6 d14d-d167:9 d168:6 d169-d183:9
+d184:6 d185-d19f:9 d1a0:6 d1a1-d1bb:9 d1bc:6 d1bd-d1d7:9 d1d8:6 d1d9-d1f3:9 d1f4:6 d1f5-d20f:9
+d210:6 d211-d22b:9 d22c:6 d22d-d247:9 d248:6 d249-d263:9 d264:6 d265-d27f:9 d280:6 d281-d29b:9
+d29c:6 d29d-d2b7:9 d2b8:6 d2b9-d2d3:9 d2d4:6 d2d5-d2ef:9 d2f0:6 d2f1-d30b:9 d30c:6 d30d-d327:9
+d328:6 d329-d343:9 d344:6 d345-d35f:9 d360:6 d361-d37b:9 d37c:6 d37d-d397:9 d398:6 d399-d3b3:9
+d3b4:6 d3b5-d3cf:9 d3d0:6 d3d1-d3eb:9 d3ec:6 d3ed-d407:9 d408:6 d409-d423:9 d424:6 d425-d43f:9
+d440:6 d441-d45b:9 d45c:6 d45d-d477:9 d478:6 d479-d493:9 d494:6 d495-d4af:9 d4b0:6 d4b1-d4cb:9
+d4cc:6 d4cd-d4e7:9 d4e8:6 d4e9-d503:9 d504:6 d505-d51f:9 d520:6 d521-d53b:9 d53c:6 d53d-d557:9
+d558:6 d559-d573:9 d574:6 d575-d58f:9 d590:6 d591-d5ab:9 d5ac:6 d5ad-d5c7:9 d5c8:6 d5c9-d5e3:9
+d5e4:6 d5e5-d5ff:9 d600:6 d601-d61b:9 d61c:6 d61d-d637:9 d638:6 d639-d653:9 d654:6 d655-d66f:9
+d670:6 d671-d68b:9 d68c:6 d68d-d6a7:9 d6a8:6 d6a9-d6c3:9 d6c4:6 d6c5-d6df:9 d6e0:6 d6e1-d6fb:9
+d6fc:6 d6fd-d717:9 d718:6 d719-d733:9 d734:6 d735-d74f:9 d750:6 d751-d76b:9 d76c:6 d76d-d787:9
+d788:6 d789-d7a3:9 fa6c:4 facf-fad1:4 fad5-fad7:4 fb13-fb17:4 fb1d:4 fb1f:4 fb2a-fb2b:4
+fb2c-fb2d:6 fb2e-fb36:4 fb38-fb3c:4 fb3e:4 fb40-fb41:4 fb43-fb44:4 fb46-fb4f:4 fba4-fba5:4
+fbb0-fbb1:4 fbdd:4 fbea-fbfb:6 fc00-fc04:6 fc05-fc5d:4 fc5e-fc63:7 fc64-fc69:6 fc6a-fc96:4
+fc97-fc9b:6 fc9c-fcde:4 fcdf-fce0:6 fce1-fcf1:4 fcf2-fcf4:6 fcf5-fd3d:4 fd50-fd8f:6 fd92-fdc7:6
+fdf0-fdf1:6 fdf2-fdf8:8 fdf9:6 fdfa:39 fdfb:17 fdfc:8 fe49-fe4c:5 fe70:5 fe71:4 fe72:5 fe74:5
+fe76:5 fe77:4 fe78:5 fe79:4 fe7a:5 fe7b:4 fe7c:5 fe7d:4 fe7e:5 fe7f:4 fe81-fe8c:4 fef5-fefa:6
+fefb-fefc:4 ffe3:5 105c9:6 105e4:6 1109a:8 1109c:8 110ab:8 1112e-1112f:8 1134b-1134c:8 11383:8
+11385:8 1138e:8 11391:8 113c5:8 113c7-113c8:8 114bb-114bc:8 114be:8 115ba-115bb:8 11938:8
+16121-16125:8 16126-16128:12 16d68-16d69:8 16d6a:12 1b123-1b126:6 1d15e-1d15f:8 1d160-1d164:12
+1d1bb-1d1bc:8 1d1bd-1d1c0:12 1f12a:7 1f200-1f201:6 1f213:6 1f240-1f248:9
+"""
+# NFC alone, of any text that contains the code point.
+COMPOSED = """
+c0-c5:3 c7-cf:3 d1-d6:3 d9-dd:3 e0-e5:3 e7-ef:3 f1-f6:3 f9-fd:3 ff-10f:3 112-125:3 128-130:3
+134-137:3 139-13e:3 143-148:3 14c-151:3 154-165:3 168-17e:3 1a0-1a1:3 1af-1b0:3 1cd-1d4:3
+1d5-1dc:5 1de-1e1:5 1e2-1e3:4 1e6-1eb:3 1ec-1ed:5 1ee-1ef:4 1f0:3 1f4-1f5:3 1f8-1f9:3 1fa-1fb:5
+1fc-1ff:4 200-21b:3 21e-21f:3 226-229:3 22a-22d:5 22e-22f:3 230-231:5 232-233:3 344:4 385-386:4
+388-38a:4 38c:4 38e-38f:4 390:6 3aa-3af:4 3b0:6 3ca-3ce:4 3d3-3d4:4 400-401:4 403:4 407:4
+40c-40e:4 419:4 439:4 450-451:4 453:4 457:4 45c-45e:4 476-477:4 4c1-4c2:4 4d0-4d3:4 4d6-4d7:4
+4da-4df:4 4e2-4e7:4 4ea-4f5:4 4f8-4f9:4 622-626:4 6c0:4 6c2:4 6d3:4 929:6 931:6 934:6 958-95f:6
+9cb-9cc:6 9dc-9dd:6 9df:6 a33:6 a36:6 a59-a5b:6 a5e:6 b48:6 b4b-b4c:6 b5c-b5d:6 b94:6 bca-bcc:6
+c48:6 cc0:6 cc7-cc8:6 cca:6 ccb:9 d4a-d4c:6 dda:6 ddc:6 ddd:9 dde:6 f43:6 f4d:6 f52:6 f57:6 f5c:6
+f69:6 f73:6 f75-f76:6 f78:6 f81:6 f93:6 f9d:6 fa2:6 fa7:6 fac:6 fb9:6 1026:6 1b06:6 1b08:6 1b0a:6
+1b0c:6 1b0e:6 1b12:6 1b3b:6 1b3d:6 1b40-1b41:6 1b43:6 1e08-1e09:5 1e14-1e17:5 1e1c-1e1d:5
+1e2e-1e2f:5 1e38-1e39:5 1e4c-1e53:5 1e5c-1e5d:5 1e64-1e69:5 1e78-1e7b:5 1e9b:4 1ea4-1eb7:5
+1ebe-1ec7:5 1ed0-1ee3:5 1ee8-1ef1:5 1f00-1f01:4 1f02-1f07:6 1f08-1f09:4 1f0a-1f0f:6 1f10-1f11:4
+1f12-1f15:6 1f18-1f19:4 1f1a-1f1d:6 1f20-1f21:4 1f22-1f27:6 1f28-1f29:4 1f2a-1f2f:6 1f30-1f31:4
+1f32-1f37:6 1f38-1f39:4 1f3a-1f3f:6 1f40-1f41:4 1f42-1f45:6 1f48-1f49:4 1f4a-1f4d:6 1f50-1f51:4
+1f52-1f57:6 1f59:4 1f5b:6 1f5d:6 1f5f:6 1f60-1f61:4 1f62-1f67:6 1f68-1f69:4 1f6a-1f6f:6
+1f70-1f7d:4 1f80-1f81:6 1f82-1f87:8 1f88-1f89:6 1f8a-1f8f:8 1f90-1f91:6 1f92-1f97:8 1f98-1f99:6
+1f9a-1f9f:8 1fa0-1fa1:6 1fa2-1fa7:8 1fa8-1fa9:6 1faa-1faf:8 1fb0-1fb1:4 1fb2:6 1fb3:4 1fb4:6
+1fb6:4 1fb7:6 1fb8-1fbc:4 1fc1:4 1fc2:6 1fc3:4 1fc4:6 1fc6:4 1fc7:6 1fc8-1fcc:4 1fcd-1fcf:5
+1fd0-1fd1:4 1fd2-1fd3:6 1fd6:4 1fd7:6 1fd8-1fdb:4 1fdd-1fdf:5 1fe0-1fe1:4 1fe2-1fe3:6 1fe4-1fe6:4
+1fe7:6 1fe8-1fee:4 1ff2:6 1ff3:4 1ff4:6 1ff6:4 1ff7:6 1ff8-1ffc:4 219a-219b:5 21ae:5 21cd-21cf:5
+2204:5 2209:5 220c:5 2224:5 2226:5 2241:5 2244:5 2247:5 2249:5 2262:5 226d:5 2270-2271:5
+2274-2275:5 2278-2279:5 2280-2281:5 2284-2285:5 2288-2289:5 22ac-22af:5 22e0-22e3:5 22ea-22ed:5
+2adc:5 304c:6 304e:6 3050:6 3052:6 3054:6 3056:6 3058:6 305a:6 305c:6 305e:6 3060:6 3062:6 3065:6
+3067:6 3069:6 3070-3071:6 3073-3074:6 3076-3077:6 3079-307a:6 307c-307d:6 3094:6 309e:6 30ac:6
+30ae:6 30b0:6 30b2:6 30b4:6 30b6:6 30b8:6 30ba:6 30bc:6 30be:6 30c0:6 30c2:6 30c5:6 30c7:6 30c9:6
+30d0-30d1:6 30d3-30d4:6 30d6-30d7:6 30d9-30da:6 30dc-30dd:6 30f4:6 30f7-30fa:6 30fe:6 fa6c:4
+facf-fad1:4 fad5-fad7:4 fb1d:4 fb1f:4 fb2a-fb2b:4 fb2c-fb2d:6 fb2e-fb36:4 fb38-fb3c:4 fb3e:4
+fb40-fb41:4 fb43-fb44:4 fb46-fb4e:4 105c9:6 105e4:6 1109a:8 1109c:8 110ab:8 1112e-1112f:8
+1134b-1134c:8 11383:8 11385:8 1138e:8 11391:8 113c5:8 113c7-113c8:8 114bb-114bc:8 114be:8
+115ba-115bb:8 11938:8 16121-16125:8 16126-16128:12 16d68-16d69:8 16d6a:12 1d15e-1d15f:8
+1d160-1d164:12 1d1bb-1d1bc:8 1d1bd-1d1c0:12
+"""
+UNASSIGNED = """
+378-379 380-383 38b 38d 3a2 530 557 590 5ca-5cf 5eb-5ee 5f5-5ff 70e 74b-74c 7b2-7bf 7fb-7fc
+82e-82f 83f 85c-85d 85f 86b-86f 892-896 984 98d-98e 991-992 9a9 9b1 9b3-9b5 9ba-9bb 9c5-9c6
+9c9-9ca 9cf-9d6 9d8-9db 9de 9e4-9e5 9ff-a00 a04 a0b-a0e a11-a12 a29 a31 a34 a37 a3a-a3b a3d
+a43-a46 a49-a4a a4e-a50 a52-a58 a5d a5f-a65 a77-a80 a84 a8e a92 aa9 ab1 ab4 aba-abb ac6 aca
+ace-acf ad1-adf ae4-ae5 af2-af8 b00 b04 b0d-b0e b11-b12 b29 b31 b34 b3a-b3b b45-b46 b49-b4a
+b4e-b52 b58-b5b b5e b64-b65 b78-b81 b84 b8b-b8d b91 b96-b98 b9b b9d ba0-ba2 ba5-ba7 bab-bad
+bba-bbd bc3-bc5 bc9 bce-bcf bd1-bd6 bd8-be5 bfb-bff c0d c11 c29 c3a-c3b c45 c49 c4e-c54 c57 c5b
+c5e-c5f c64-c65 c70-c76 c8d c91 ca9 cb4 cba-cbb cc5 cc9 cce-cd4 cd7-cdb cdf ce4-ce5 cf0 cf4-cff
+d0d d11 d45 d49 d50-d53 d64-d65 d80 d84 d97-d99 db2 dbc dbe-dbf dc7-dc9 dcb-dce dd5 dd7 de0-de5
+df0-df1 df5-e00 e3b-e3e e5c-e80 e83 e85 e8b ea4 ea6 ebe-ebf ec5 ec7 ecf eda-edb ee0-eff f48
+f6d-f70 f98 fbd fcd fdb-fff 10c6 10c8-10cc 10ce-10cf 1249 124e-124f 1257 1259 125e-125f 1289
+128e-128f 12b1 12b6-12b7 12bf 12c1 12c6-12c7 12d7 1311 1316-1317 135b-135c 137d-137f 139a-139f
+13f6-13f7 13fe-13ff 169d-169f 16f9-16ff 1716-171e 1737-173f 1754-175f 176d 1771 1774-177f
+17de-17df 17ea-17ef 17fa-17ff 181a-181f 1879-187f 18ab-18af 18f6-18ff 191f 192c-192f 193c-193f
+1941-1943 196e-196f 1975-197f 19ac-19af 19ca-19cf 19db-19dd 1a1c-1a1d 1a5f 1a7d-1a7e 1a8a-1a8f
+1a9a-1a9f 1aae-1aaf 1af1-1aff 1b4d 1bf4-1bfb 1c38-1c3a 1c4a-1c4c 1c8b-1c8f 1cbb-1cbc 1cc8-1ccf
+1cfb-1cff 1f16-1f17 1f1e-1f1f 1f46-1f47 1f4e-1f4f 1f58 1f5a 1f5c 1f5e 1f7e-1f7f 1fb5 1fc5
+1fd4-1fd5 1fdc 1ff0-1ff1 1ff5 1fff 2065 2072-2073 20c5-20cf 20f1-20ff 218c-218f 242a-243f
+244b-245f 2b74-2b75 2cf4-2cf8 2d26 2d28-2d2c 2d2e-2d2f 2d68-2d6e 2d71-2d7e 2d97-2d9f 2da7 2daf
+2db7 2dbf 2dc7 2dcf 2dd7 2ddf 2e5e-2e5f 2e64-2e7f 2e9a 2ef4-2eff 2fd6-2fef 3040 3097-3098
+3100-3104 3130 318f 31e6-31ee 321f a48d-a48f a4c7-a4cf a62c-a63f a6f8-a6ff a7de-a7e1 a7e3-a7f0
+a82d-a82f a83a-a83f a878-a87f a8c6-a8cd a8da-a8df a954-a95e a97d-a97f a9ce a9da-a9dd a9ff
+aa37-aa3f aa4e-aa4f aa5a-aa5b aac3-aada aaf7-ab00 ab07-ab08 ab0f-ab10 ab17-ab1f ab27 ab2f
+ab6e-ab6f abee-abef abfa-abff d7a4-d7af d7c7-d7ca d7fc-d7ff fa6e-fa6f fada-faff fb07-fb12
+fb18-fb1c fb37 fb3d fb3f fb42 fb45 fe1a-fe1f fe53 fe67 fe6c-fe6f fe75 fefd-fefe ff00 ffbf-ffc1
+ffc8-ffc9 ffd0-ffd1 ffd8-ffd9 ffdd-ffdf ffe7 ffef-fff8 1000c 10027 1003b 1003e 1004e-1004f
+1005e-1007f 100fb-100ff 10103-10106 10134-10136 1018f 1019d-1019f 101a1-101cf 101fe-1027f
+1029d-1029f 102d1-102df 102fc-102ff 10324-1032c 1034b-1034f 1037b-1037f 1039e 103c4-103c7
+103d6-103ff 1049e-1049f 104aa-104af 104d4-104d7 104fc-104ff 10528-1052f 10564-1056e 1057b 1058b
+10593 10596 105a2 105b2 105ba 105bd-105bf 105f4-105ff 10737-1073f 10756-1075f 10768-1077f 10786
+107b1 107c0-107ff 10806-10807 10809 10836 10839-1083b 1083d-1083e 10856 1089f-108a6 108b0-108df
+108f3 108f6-108fa 1091c-1091e 1093a-1093e 1095a-1097f 109b8-109bb 109d0-109d1 10a04 10a07-10a0b
+10a14 10a18 10a36-10a37 10a3b-10a3e 10a49-10a4f 10a59-10a5f 10aa0-10abf 10ae7-10aea 10af7-10aff
+10b36-10b38 10b56-10b57 10b73-10b77 10b92-10b98 10b9d-10ba8 10bb0-10bff 10c49-10c7f 10cb3-10cbf
+10cf3-10cf9 10d28-10d2f 10d3a-10d3f 10d66-10d68 10d86-10d8d 10d90-10e5f 10e7f 10eaa 10eae-10eaf
+10eb2-10ec1 10ec8 10eef 10f28-10f2f 10f5a-10f6f 10f8a-10faf 10fcc-10fdf 10ff7-10fff 1104e-11051
+11076-1107e 110c3-110cc 110ce-110cf 110e9-110ef 110fa-110ff 11135 11148-1114f 11177-1117f 111e0
+111f5-111ff 11212 11242-1127f 11287 11289 1128e 1129e 112aa-112af 112eb-112ef 112fa-112ff 11304
+1130d-1130e 11311-11312 11329 11331 11334 1133a 11345-11346 11349-1134a 1134e-1134f 11351-11356
+11358-1135c 11364-11365 1136d-1136f 11375-1137f 1138a 1138c-1138d 1138f 113b6 113c1 113c3-113c4
+113c6 113cb 113d6 113d9-113e0 113e3-113ff 1145c 11462-1147f 114c8-114cf 114da-1157f 115b6-115b7
+115de-115ff 11645-1164f 1165a-1165f 1166d-1167f 116ba-116bf 116ca-116cf 116e4-116ff 1171b-1171c
+1172c-1172f 11747-117ff 1183c-1189f 118f3-118fe 11907-11908 1190a-1190b 11914 11917 11936
+11939-1193a 11947-1194f 1195a-1199f 119a8-119a9 119d8-119d9 119e5-119ff 11a48-11a4f 11aa3-11aaf
+11af9-11aff 11b0b-11b5f 11b68-11bbf 11be2-11bef 11bfa-11bff 11c09 11c37 11c46-11c4f 11c6d-11c6f
+11c90-11c91 11ca8 11cb7-11cff 11d07 11d0a 11d37-11d39 11d3b 11d3e 11d48-11d4f 11d5a-11d5f 11d66
+11d69 11d8f 11d92 11d99-11d9f 11daa-11daf 11ddc-11ddf 11dea-11def 11df2-11edf 11ef9-11eff 11f11
+11f3b-11f3d 11f5b-11faf 11fb1-11fbf 11ff2-11ffe 1239a-123ff 12544-1254f 12687-12f8f 12ff3-12fff
+13456-1345f 143fb-143ff 14647-160ff 1613a-167ff 16a39-16a3f 16a5f 16a6a-16a6d 16abf 16aca-16acf
+16aee-16aef 16af6-16aff 16b46-16b4f 16b5a 16b62 16b78-16b7c 16b90-16d3f 16d7a-16e3f 16e9b-16e9f
+16eb9-16eba 16ed4-16eff 16f4b-16f4e 16f88-16f8e 16fa0-16fdf 16fe5-16fef 16ff7-16fff 18cdb-18cfe
+18d21-18d7f 18df3-18dff 19192-1919f 191d3-1afef 1aff4 1affc 1afff 1b129-1b131 1b133-1b14f
+1b153-1b154 1b156-1b163 1b169-1b16f 1b2fc-1bbff 1bc6b-1bc6f 1bc7d-1bc7f 1bc89-1bc8f 1bc9a-1bc9b
+1bca4-1cbff 1ccfd-1ccff 1ceb4-1ceb9 1ced1 1ced5-1cedc 1cefe-1ceff 1cf2e-1cf2f 1cf47-1cf4f
+1cfc4-1cfff 1d0f6-1d0ff 1d246-1d24f 1d282-1d2bf 1d2d4-1d2df 1d2f4-1d2ff 1d357-1d35f 1d379-1d3ff
+1d455 1d49d 1d4a0-1d4a1 1d4a3-1d4a4 1d4a7-1d4a8 1d4ad 1d4ba 1d4bc 1d4c4 1d506 1d50b-1d50c 1d515
+1d51d 1d53a 1d53f 1d545 1d547-1d549 1d551 1d6a7 1d7cc-1d7cd 1da8c-1da9a 1daa0 1dab0-1daff
+1db1d-1deff 1df82-1df8f 1df97-1dfcc 1e007 1e019-1e01a 1e022 1e025 1e02b-1e02f 1e06e-1e08e
+1e090-1e0ff 1e12d-1e12f 1e13e-1e13f 1e14a-1e14d 1e150-1e28f 1e2af-1e2bf 1e2fa-1e2fe 1e300-1e4cf
+1e4fa-1e5cf 1e5fb-1e5fe 1e600-1e6bf 1e6df 1e6f6-1e6fd 1e700-1e7df 1e7e7 1e7ec 1e7ef 1e7ff
+1e8c5-1e8c6 1e8d7-1e8ff 1e94c-1e94f 1e95a-1e95d 1e960-1ec70 1ecb5-1ed00 1ed3e-1edff 1ee04 1ee20
+1ee23 1ee25-1ee26 1ee28 1ee33 1ee38 1ee3a 1ee3c-1ee41 1ee43-1ee46 1ee48 1ee4a 1ee4c 1ee50 1ee53
+1ee55-1ee56 1ee58 1ee5a 1ee5c 1ee5e 1ee60 1ee63 1ee65-1ee66 1ee6b 1ee73 1ee78 1ee7d 1ee7f 1ee8a
+1ee9c-1eea0 1eea4 1eeaa 1eebc-1eeef 1eef2-1efff 1f02c-1f02f 1f094-1f09f 1f0af-1f0b0 1f0c0 1f0d0
+1f0f6-1f0ff 1f1af-1f1e5 1f203-1f20f 1f23c-1f23f 1f249-1f24f 1f252-1f25f 1f266-1f2ff 1f6da-1f6db
+1f6ed-1f6ef 1f6fd-1f6ff 1f7dc-1f7df 1f7ec-1f7ef 1f80c-1f80f 1f848-1f84f 1f85a-1f85f 1f888-1f88f
+1f8ae-1f8af 1f8bc-1f8bf 1f8c2-1f8cf 1f8d9-1f8ff 1fa58-1fa5f 1fa6e-1fa6f 1fa7d-1fa7f 1fac7
+1fac9-1facb 1fade 1faec-1faee 1fafb-1faff 1fb93 1fbfb-1fffd 2a6e0-2a6ff 2b81f 2ceae-2ceaf
+2ebe1-2ebef 2ee5e-2f7ff 2fa1e-2fffd 3134b-3134f 3347a-3cfff 3fc40-3fffd 40000-4fffd 50000-5fffd
+60000-6fffd 70000-7fffd 80000-8fffd 90000-9fffd a0000-afffd b0000-bfffd c0000-cfffd d0000-dfffd
+e0000 e0002-e001f e0080-e00ff e01f0-efffd
+"""
