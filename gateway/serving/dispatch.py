@@ -5,10 +5,14 @@ providers, token counter and engine probes; it sends nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 import structlog
 
+from gateway.domain.providers.table import TextForms
 from gateway.providers.engine_sampler import EngineSampler
 from gateway.providers.registry import build_providers, prompt_counters
 from gateway.providers.token_counting import OfflineTokenCounter
@@ -25,6 +29,7 @@ from gateway.serving.context import ProcessContext
 from gateway.settings import Settings
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.deployments.engine_probes import EngineProbeNotes
+from gateway.wire.tokenizer_file import text_forms_of
 
 CACHE_SALTS = (
     # each use of the pepper has another label, so no derived key serves two
@@ -44,13 +49,17 @@ class Deployments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispatch:
-    """The path to upstreams: transport, providers, and the settlement of abandoned answers."""
+    """The path to upstreams: transport, providers, and the settlement of abandoned answers.
+
+    `text_forms` are what the configured tokenizers read of a text, by the upstream's model.
+    """
 
     transport: Http1Transport
     counter: OfflineTokenCounter
     abandoned: AbandonedAnswers
     providers: Mapping[str, Provider]
     prompt_counters: Mapping[str, PromptCounter]
+    text_forms: Mapping[str, TextForms]
     probes: EngineProbes
 
 
@@ -110,8 +119,20 @@ def build_dispatch(context: ProcessContext, deployments: Deployments) -> Dispatc
         abandoned=abandoned,
         providers=providers,
         prompt_counters=prompt_counters(providers),
+        text_forms=_text_forms(settings.tokenizers),
         probes=probes,
     )
+
+
+def _text_forms(tokenizers: Mapping[str, Path]) -> Mapping[str, TextForms]:
+    """Return the forms in which the configured tokenizers read a text, without those whose file
+    cannot be read: any form counts for them.
+    """
+    found = {}
+    for model, path in tokenizers.items():
+        with suppress(OSError, msgspec.DecodeError):
+            found[model] = text_forms_of(path.read_bytes())
+    return found
 
 
 def _token_counter(settings: Settings) -> OfflineTokenCounter:

@@ -169,6 +169,7 @@ def _requests(
         estimates=deployments.estimates,
         health=deployments.health,
         region=context.settings.region,
+        text_forms=dispatch.text_forms,
         find_response=responses.find,
         run_large=large_bodies.read,
     )

@@ -2,7 +2,8 @@
 
 Each endpoint honours exactly one maximum, which the address names. It ignores every other member,
 as compatible servers do. It answers each prompt of a list `n` times. One byte is one token, and a
-picture costs as much as a provider charges for a large one. Tools are written into the prompt as
+picture costs as much as a provider charges for a large one. It may read a text in one of Unicode's
+normal forms, and reads a query again with each document. Tools are written into the prompt as
 indented JSON, and rejected predicted tokens are billed. Its ledger has its bills.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import threading
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,6 +22,8 @@ from typing import Any
 WINDOW = 1024  # tokens, for addresses that name a window
 UNBOUNDED = 4000  # tokens of an answer without any limit
 PICTURE_TOKENS = 1500
+FORMS = {"NFC", "NFD", "NFKC", "NFKD"}
+WITHOUT_OUTPUT = ("embeddings", "rerank", "score")
 TOOL_PREFACE = 400
 # Other servers' names of the number of answers: llama.cpp's, and two that no schema lists.
 OTHER_CHOICES = ("n_cmpl", "num_completions", "num_generations")
@@ -39,7 +43,9 @@ class Bill:
 
 @dataclass
 class Engine:
-    """A running engine. `url` takes a mode: `url("max_tokens", "window")` honours that member."""
+    """A running engine. `url` takes modes: `url("max_tokens", "window", "NFKC")` honours that
+    member, has a window and reads texts in that form.
+    """
 
     port: int
     bills: list[Bill] = field(default_factory=list)
@@ -108,6 +114,8 @@ class _Handler(BaseHTTPRequestHandler):
 
 def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
     window = WINDOW if "window" in modes else None
+    for form in FORMS & set(modes):
+        body = _in_form(body, form)
     member = {"chat/completions": modes[0], "responses": "max_output_tokens"}.get(
         path, "max_tokens"
     )
@@ -115,7 +123,7 @@ def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
     read = [_tokens(prompt) + _rendered(body) for prompt in prompts]
     if window is not None:
         read = [min(tokens, window) for tokens in read]
-    if path == "embeddings":
+    if path in WITHOUT_OUTPUT:
         return Bill(path, body, sum(read), 0)
     asked = body.get(member)
     each = asked if isinstance(asked, int) and asked > 0 else (window or UNBOUNDED)
@@ -131,10 +139,24 @@ def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
     """Return the prompts, each of which is answered separately."""
     if path in ("chat/completions", "messages"):
         return [[body.get("system"), body.get("messages")]]
+    if path in ("rerank", "score"):
+        first, second = ("query", "documents") if path == "rerank" else ("text_1", "text_2")
+        return [[body[first], text] for text in body[second]]
     prompt = body.get("prompt" if path == "completions" else "input")
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         return [prompt] if isinstance(prompt[0], dict) else prompt
     return [prompt]
+
+
+def _in_form(value: Any, form: str) -> Any:
+    """Return a value with each of its texts in one of Unicode's normal forms."""
+    if isinstance(value, str):
+        return unicodedata.normalize(form, value)  # type: ignore[arg-type]
+    if isinstance(value, list):
+        return [_in_form(one, form) for one in value]
+    if isinstance(value, dict):
+        return {_in_form(name, form): _in_form(one, form) for name, one in value.items()}
+    return value
 
 
 def _tokens(value: Any) -> int:
@@ -192,6 +214,12 @@ def _answer(path: str, bill: Bill, *, is_stream: bool) -> bytes:
     if path == "embeddings":
         data = [{"object": "embedding", "index": 0, "embedding": [0.5]}]
         return json.dumps({"object": "list", "model": "m", "data": data, "usage": usage}).encode()
+    if path == "score":
+        scores = [{"object": "score", "index": 0, "score": 0.5}]
+        return json.dumps({"object": "list", "model": "m", "data": scores, "usage": usage}).encode()
+    if path == "rerank":
+        results = [{"index": 0, "document": {"text": "t"}, "relevance_score": 0.5}]
+        return json.dumps({"id": "r-1", "model": "m", "results": results, "usage": usage}).encode()
     is_chat = path == "chat/completions"
     frame = {"id": "c-1", "created": CREATED, "model": "m"}
     if not is_stream:

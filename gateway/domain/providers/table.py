@@ -210,7 +210,11 @@ _ENTRIES = (
         # Newer models refuse `max_tokens`, and all models refuse both.
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         most_call_id_chars=_OPENAI_ID_CHARS,
-        sources=("https://github.com/openai/openai-openapi, commit f85dbe223d40, 2026-08-21",),
+        text_forms=TextForms.NONE,
+        sources=(
+            "https://github.com/openai/openai-openapi, commit f85dbe223d40, 2026-08-21",
+            "tiktoken 0.14.0, core.py: it encodes the text as it is, 2026-11-28",
+        ),
     ),
     ProviderFacts(
         name="azure_openai",

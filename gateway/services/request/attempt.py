@@ -31,6 +31,7 @@ from gateway.domain.pricing.settlement import (
     unknown_settlement,
 )
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.table import TextForms
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.request.rounds import Rounds
@@ -369,7 +370,8 @@ class AdmittedRequest(Struct):
     """An admitted request on its way through its attempts, which must all end by the clock time
     `deadline_s`.
 
-    `totals` adds up its attempts; None if nothing waits for the request's end.
+    `totals` adds up its attempts; None if nothing waits for the request's end. `text_forms` are
+    what tokenizers read of a text, by the upstream's model, if a file says so.
     """
 
     request: Request
@@ -379,6 +381,7 @@ class AdmittedRequest(Struct):
     received_s: float
     deadline_s: float
     has_hard_budget: bool = False
+    text_forms: Mapping[str, TextForms] = {}
     totals: RequestTotals | None = None
     _bounds: dict[int, Bound] = {}  # by the choice's identity, because a choice may be tried twice
 
@@ -395,6 +398,7 @@ class AdmittedRequest(Struct):
                 price=candidate.price,
                 is_relied_on=self.needs_bound or candidate.deployment.limits.refuses_tokens,
                 bounds_rounds=self.has_hard_budget,
+                text_forms=self.text_forms.get(candidate.deployment.model),
             )
             if candidate.unlisted:
                 bound = multiplied(bound, candidate.deployment, candidate.unlisted)

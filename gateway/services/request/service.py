@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -16,6 +16,7 @@ from gateway.domain.ids import day_of
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.policy import Deployment, Route
+from gateway.domain.providers.table import TextForms
 from gateway.domain.request.request import Request
 from gateway.domain.request.rounds import Rounds
 from gateway.domain.request.stored_response import StoredResponse
@@ -100,7 +101,8 @@ class RequestService:
     """Dispatches requests to deployments, in the order that the policy allows.
 
     `region` is the gateway's own region. `find_response` finds the stored response that a request
-    continues. `run_large` translates large bodies.
+    continues. `run_large` translates large bodies. `text_forms` are what tokenizers read of a text,
+    by the upstream's model, if a file says so.
 
     `draw` returns numbers below 1 that vary the pauses before a retry, and `pause` waits for them.
     """
@@ -117,6 +119,7 @@ class RequestService:
     estimates: Estimates
     health: DeploymentHealth
     region: str = UNKNOWN
+    text_forms: Mapping[str, TextForms] = field(default_factory=dict)
     find_response: FindResponse = none_stored
     run_large: RunLarge = _run_here
     draw: Callable[[], float] = random.random
@@ -149,6 +152,7 @@ class RequestService:
             received_s,
             received_s + decision.route.timeout_s,
             terms.has_hard_budget,
+            self.text_forms,
         )
         if not (terms.limits or terms.shadow_limits or request.idempotency_key is not None):
             return await self._dispatch(admitted)
