@@ -96,11 +96,11 @@ fuzz-api: .venv/dev.stamp ## Fuzz a gateway by its OpenAPI description with CASE
 	@SCHEMATHESIS=$(CURDIR)/.venv/fuzz-api/bin/schemathesis CASES=$(or $(CASES),20000) \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/openapi/fuzz_api.py
 
-oracles: .venv/dev.stamp ## Let litellm and the providers' own SDKs judge the golden transcripts
+oracles: .venv/dev.stamp ## Let litellm, the providers' own SDKs and real tokenizers judge transcripts and bounds
 	@test -x .venv/oracles/bin/pytest || { $(BIN)/python -m venv .venv/oracles && .venv/oracles/bin/pip install \
 		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
-		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py
+		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py
 
 reconcile-seeds: .venv/dev.stamp ## Find seven planted differences in providers' bills, over SEEDS=50 (about a minute)
 	@RECONCILE_SEEDS=$(or $(SEEDS),50) $(BIN)/python -m pytest -q tests/invoices/test_planted_gaps.py

@@ -150,7 +150,9 @@ class Settings(BaseSettings):
         4096, ge=0, description="Most events one of them is read on for (a token or so each)."
     )
     tokenizers: Annotated[dict[str, Path], NoDecode] = Field(
-        {}, description='A tokenizer.json by upstream model, as {"m-1": "/path"}.'
+        {},
+        description='A tokenizer.json by upstream model, as {"m-1": "/path"}: it counts cut '
+        "streams, and its normalizer bounds holds.",
     )
     unknown_hold_ttl_s: float = Field(
         86_400, gt=0, description="How long an unknown attempt counts at its hold."

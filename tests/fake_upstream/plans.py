@@ -168,7 +168,7 @@ class Shape:
         )
 
     def body(self, route: str, *, max_tokens: int | None = None) -> bytes:
-        """The caller's request. Padded, since no tokenizer makes more tokens than bytes."""
+        """The caller's request. Padded: one token for each byte at most."""
         members: dict[str, Any] = {"model": route, "user": str(self.index)}
         if self.kind is Kind.MESSAGES:
             members = {"model": route, "metadata": {"user_id": str(self.index)}}
