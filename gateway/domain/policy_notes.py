@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.money import plain_usd
+from gateway.domain.operation import CONVERSATIONS, Operation
 from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
 from gateway.domain.policy.policy import Deployment, Policy, ResidencyRule, Route, Team
 from gateway.domain.pricing.tokens import TokenKind
@@ -44,6 +45,28 @@ def notes_on(policy: Policy) -> Iterator[Note]:
     names = [team.name for team in policy.teams.values() if not _has_budget_or_limit(team, policy)]
     if names:
         yield ("teams",), f"unlimited: {few(names)} (no budgets and no limits)"
+    shared = [one.name for one in policy.deployments.values() if _shares_prompts(one, policy)]
+    if shared:
+        yield (
+            ("deployments",),
+            f"teams share the cached prompts of {few(shared)}: cached tokens tell a team whether "
+            "another one sent a text; write 'prompt_cache: shared' to accept it, 'separate' if the "
+            "upstream keeps them apart, or give each team a deployment of its own",
+        )
+
+
+def _shares_prompts(deployment: Deployment, policy: Policy) -> bool:
+    """Return True if several teams may find cached prompts of each other at a deployment, and the
+    policy does not say so.
+    """
+    if deployment.prompt_cache is not None:
+        return False
+    asked = deployment.operations & CONVERSATIONS
+    sent = {one if one in deployment.native else Operation.CHAT for one in asked}
+    if all(map(deployment.salts, sent)):
+        return False
+    routes = {name for name, one in policy.routes.items() if deployment.name in one.deployments}
+    return sum(not routes.isdisjoint(team.routes) for team in policy.teams.values()) > 1
 
 
 def _on_regions(policy: Policy) -> Iterator[Note]:

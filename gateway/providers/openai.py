@@ -18,7 +18,7 @@ from gateway.domain.providers.table import OutputLimit
 from gateway.domain.request.request import Request, RequestBody
 from gateway.domain.request.stored_response import StoredResponseAction
 from gateway.errors import RequestError
-from gateway.providers import native_messages
+from gateway.providers import cache_salts, native_messages
 from gateway.providers.differences import (
     TOOLS,
     asks_timings,
@@ -76,12 +76,19 @@ PROBES: Mapping[Operation, Mapping[str, Any]] = {
 
 
 class OpenAI:
-    """Calls one upstream of the OpenAI dialect and reads its answers."""
+    """Calls one upstream of the OpenAI dialect and reads its answers.
+
+    `salt_key` makes the teams' salts for engines that take them; it is secret.
+    """
 
     bills_errors = False
     stores_by_default = frozenset(
         {Operation.RESPONSES}
     )  # `store` is true there unless the body sets it to false
+
+    def __init__(self, salt_key: bytes = b"") -> None:
+        """Make the adapter."""
+        self._salt_key = salt_key
 
     def translate(self, deployment: Deployment, read: RequestBody) -> Translation | None:
         """Return the request as a chat if the deployment does not speak its dialect, else without
@@ -172,10 +179,6 @@ class OpenAI:
     ) -> None:
         """Add the headers of this dialect's variant to a request: none here."""
 
-    def messages_values(self, team: str) -> dict[str, Any]:
-        """Return the members that this dialect sets in a messages request: none here."""
-        return {}
-
     def _messages_call(
         self, deployment: Deployment, request: Request, output_cap_tokens: int | None
     ) -> UpstreamRequest:
@@ -186,7 +189,9 @@ class OpenAI:
         )
         self.add_headers(headers, deployment, request, is_streamed=is_stream)
         native_messages.add_headers(headers, request)
-        values = self.messages_values(request.caller.team)
+        values: dict[str, Any] = {}
+        if deployment.salts(Operation.MESSAGES):
+            values[cache_salts.MEMBER] = cache_salts.salt_of(self._salt_key, request.caller.team)
         return UpstreamRequest(
             url=native_messages.address(deployment.address, request),
             headers=headers,
@@ -263,6 +268,8 @@ class OpenAI:
             values |= tool_members(deployment.provider_facts, read)
         if read.facts.operation in self.stores_by_default and "store" not in deployment.allows:
             values["store"] = False
+        if deployment.salts(read.facts.operation):
+            values[cache_salts.MEMBER] = cache_salts.salt_of(self._salt_key, team)
         return values
 
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:

@@ -37,7 +37,7 @@ def build_providers(
     """Return the adapter of each provider. `salt_key` makes the per-team cache salts; `now` dates
     the statements that ask for access tokens.
     """
-    family = OpenAI()
+    family = OpenAI(salt_key)
     own: dict[str, Adapter] = {
         "anthropic": Anthropic(),
         "azure_openai": AzureOpenAI(AzureTokens(now)),

@@ -8,9 +8,6 @@ stream can still be billed; `cache_salt` isolates the prefix cache; the engine's
 
 from __future__ import annotations
 
-import hmac
-from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 from gateway.domain.operation import Operation
@@ -34,20 +31,17 @@ OBJECTIVE_HEADER = "x-llm-d-inference-objective"
 _PARSED = frozenset(
     {"reasoning", "tools"}
 )  # capabilities that vLLM provides by parsing the model's output
-_SALTED = frozenset(Operation) - {Operation.EMBEDDINGS}
 
 
 class Vllm(OpenAI):
     """Calls a vLLM engine and reads its answers.
 
-    `salt_key` is secret, so that no team can guess another's salt.
-
     `assembles_plain`: send plain requests as streams if only the bill can differ.
     """
 
     def __init__(self, salt_key: bytes, *, assembles_plain: bool = False) -> None:
-        """Make the adapter; both arguments are explained at the class."""
-        self._salt_key = salt_key
+        """Make the adapter; both arguments are explained at the classes."""
+        super().__init__(salt_key)
         self._assembles_plain = assembles_plain
 
     def add_headers(
@@ -74,24 +68,16 @@ class Vllm(OpenAI):
     def values(
         self, deployment: Deployment, read: RequestBody, team: str, *, is_assembled: bool
     ) -> dict[str, Any]:
-        """Return the body members that OpenAI's dialect sets, plus the team's `cache_salt`, and
-        those that ask for a stream to be assembled.
+        """Return the body members that OpenAI's dialect sets, and those that ask for a stream to be
+        assembled.
         """
         values = super().values(deployment, read, team, is_assembled=is_assembled)
-        if read.facts.operation in _SALTED:
-            values["cache_salt"] = _salt(self._salt_key, team)
         if is_assembled:
             values["stream"] = True
             values["stream_options"] = stream_options(
                 read, include_usage=True, continuous_usage_stats=True
             )
         return values
-
-    def messages_values(self, team: str) -> dict[str, Any]:
-        """Return the team's `cache_salt`, which vLLM's messages take at the top level too (vllm
-        0.33.0, entrypoints/anthropic/protocol.py, 2026-11-24).
-        """
-        return {"cache_salt": _salt(self._salt_key, team)}
 
     def assembles(self, deployment: Deployment, read: RequestBody) -> bool:
         """Return True if a plain request can be sent as a stream that gives exactly the plain
@@ -108,11 +94,3 @@ class Vllm(OpenAI):
             deployment.capabilities is not None and not deployment.capabilities & _PARSED
         )
         return read.facts.operation is Operation.COMPLETIONS or has_no_parser
-
-
-@lru_cache(maxsize=1024)  # a policy has a few teams
-def _salt(salt_key: bytes, team: str) -> str:
-    """Return a team's cache salt. Without it a team could time cached prefixes and detect
-    another team's prompts.
-    """
-    return hmac.new(salt_key, team.encode(), sha256).hexdigest()[:32]

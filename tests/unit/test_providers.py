@@ -222,7 +222,8 @@ def test_salts_differ_by_team_and_key_and_reveal_neither() -> None:
     """A team cannot compute another's salt without the gateway's secret."""
 
     def salt(key: bytes, team: str) -> str:
-        return str(Vllm(key).values(deployment(), read(), team, is_assembled=False)["cache_salt"])
+        one = deployment(provider="vllm")
+        return str(Vllm(key).values(one, read(), team, is_assembled=False)["cache_salt"])
 
     assert len({salt(b"a", "x"), salt(b"a", "y"), salt(b"b", "x")}) == 3
     assert salt(b"a", "x") == salt(b"a", "x")

@@ -158,6 +158,13 @@ class HostedToolsRule(StrEnum):
     HOLD = "hold"
 
 
+class PromptCache(StrEnum):
+    """The teams that one cached prompt of a deployment serves."""
+
+    SHARED = "shared"  # any team: their admin accepts that one can find out what another one sent
+    SEPARATE = "separate"  # the team that sent it
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """References to the parts of a signing key (`env:NAME`, `file:PATH`), never the secrets.
@@ -198,6 +205,7 @@ class Deployment:
     `native` are the `operations` that the upstream speaks itself; the others are translated, and
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
+    `prompt_cache` says whether teams share its cached prompts, None if its provider decides.
     `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
     query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
@@ -227,6 +235,7 @@ class Deployment:
     native: frozenset[Operation] = OF_OPENAI
     untranslatable: FieldLoss = FieldLoss.REFUSE
     credentials: Credentials | None = None
+    prompt_cache: PromptCache | None = None
     billing: Billing | None = None
     capabilities: frozenset[str] | None = None
     allows: frozenset[str] = frozenset()
@@ -287,6 +296,15 @@ class Deployment:
         than the gateway's own members.
         """
         return operation not in self.native or self.provider_facts.adapts_requests
+
+    def salts(self, operation: Operation) -> bool:
+        """Return True if a request of this operation is sent the salt of its team, so that no other
+        team can find out by the upstream's cache what it said.
+        """
+        facts = self.provider_facts
+        if operation not in facts.salted or self.prompt_cache is PromptCache.SHARED:
+            return False
+        return not facts.salts_if_stated or self.prompt_cache is PromptCache.SEPARATE
 
     def unsent_features(self, operation: Operation) -> frozenset[str]:
         """Return the features of a request that its translation leaves out, so that they need no

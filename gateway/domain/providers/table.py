@@ -73,8 +73,10 @@ class ProviderFacts:
     `takes_conversations`: chats, responses and messages can be sent to it, translated at least.
     `is_own_dialect`: an address without a path is spoken to in a dialect of its own.
     `default_output_tokens` is the maximum of an answer that is sent where its dialect requires one
-    and nothing else bounds it. `text_forms` is what its tokenizers read of a text; without a
-    source, any form. `sources` say who states all this.
+    and nothing else bounds it. `salted` are the operations whose requests take `cache_salt`, which
+    keeps the cached prompts of one salt from those of another; `salts_if_stated`: older versions
+    refuse it, so only a policy that says `prompt_cache: separate` sends it. `text_forms` is what
+    its tokenizers read of a text; without a source, any form. `sources` say who states all this.
     """
 
     name: str
@@ -109,6 +111,8 @@ class ProviderFacts:
     is_own_dialect: bool = False
     takes_conversations: bool = True
     default_output_tokens: int | None = None
+    salted: frozenset[Operation] = frozenset()
+    salts_if_stated: bool = False
     text_forms: TextForms = TextForms.ANY
     adapts_requests: bool = field(init=False, repr=False, compare=False)
 
@@ -181,6 +185,7 @@ _ENTRIES = (
         bills_after_disconnect=False,
         running_usage=RunningUsage.USAGE,
         native=OF_OPENAI | {Operation.MESSAGES},  # vllm 0.33.0, entrypoints/anthropic
+        salted=(OF_OPENAI | {Operation.MESSAGES}) - {Operation.EMBEDDINGS},
     ),
     ProviderFacts(
         name="anthropic",
@@ -430,7 +435,10 @@ _ENTRIES = (
         sources=(
             "sglang 0.5.23, srt/entrypoints/openai/protocol.py",
             "sglang 0.5.23, srt/entrypoints/openai/serving_chat.py",
+            # Builds before 2026-04-21 ignore the salt.
+            "https://github.com/sgl-project/sglang/pull/23300, 2026-11-28",
         ),
+        salted=frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES}),
     ),
     ProviderFacts(
         name="trtllm",
@@ -445,6 +453,9 @@ _ENTRIES = (
         # Before 2026 the choice was `none` by default; newer builds choose by themselves.
         needs_tool_choice=True,
         native=frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES}),
+        # Its completions refuse the member, and so do the chats of older builds.
+        salted=frozenset({Operation.CHAT}),
+        salts_if_stated=True,
         sources=(
             "TensorRT-LLM, tensorrt_llm/serve/openai_protocol.py, commit 0076e9390e1e, 2026-11-24",
             "TensorRT-LLM, tensorrt_llm/serve/postprocess_handlers.py, commit 01bf19231d29",

@@ -17,6 +17,7 @@ class AzureOpenAI(OpenAI):
 
     def __init__(self, tokens: AzureTokens) -> None:
         """Make the adapter; `tokens` fetches the identity's access tokens."""
+        super().__init__()
         self._tokens = tokens
 
     async def headers(

@@ -17,6 +17,7 @@ from gateway.domain.policy.policy import (
     FieldLoss,
     HostedToolsRule,
     LatencyPrior,
+    PromptCache,
     Timeouts,
     default_operations,
     default_output_limit,
@@ -284,6 +285,14 @@ class DeploymentBlock(Block):
         "drop",
         FieldLoss.REFUSE,
         shown="`refuse`",
+    )
+    prompt_cache: Annotated[PromptCache, member_of(PromptCache)] | None = optional(
+        "Whether teams share its cached prompts: `separate` (each team's salt is sent where the "
+        "engine takes one, and elsewhere you know that it keeps them apart) or `shared` (no salt; "
+        "a team can find out by cached tokens and cost whether another one sent a text).",
+        "separate",
+        shown="not stated: the salt is sent to `vllm` and `sglang`; others share it, which "
+        "`validate` notes",
     )
     capabilities: Capabilities | None = optional(
         f"The model's capabilities, from {listed(CAPABILITIES)}; requests that need another "

@@ -409,7 +409,8 @@ def test_the_upstream_body_differs_only_in_named_members(
     body = json.dumps(sent, indent=indent, ensure_ascii=False).encode("utf-8", "replace")
     read = read_request(operation, body)
     provider = Vllm(b"salt key") if is_vllm else OpenAI()
-    call = at_once(provider.call(deployment(), request(read)))
+    one = deployment(provider="vllm" if is_vllm else "openai_compatible")
+    call = at_once(provider.call(one, request(read)))
     got = json.loads(call.body)
     ours = {"model", "stream_options", "cache_salt", "store"}
     was = json.loads(body)
