@@ -41,7 +41,9 @@ person who can act on it.
         ├── NothingFound             a name that does not exist (exit 1)
         ├── BadUsage                 a wrong option or setting (exit 2)
         └── DatabaseUnavailable      could not find out (exit 3)
-            └── DatabaseTooSlow      could not find out in time (exit 3)
+            ├── DatabaseTooSlow      could not find out in time (exit 3)
+            └── UnsuitableDatabase   a pooler that keeps no sessions (exit 2)
+                └── ReadOnlyDatabase a standby or a replica (exit 2)
 
 HTTP statuses are decided in `api/errors.py`, exit codes in `cli/app.py`.
 """
@@ -71,6 +73,7 @@ class RequestError(TollgateError):
     `asked_wait_s` is the pause that an upstream requested. `is_same_again`: the same deployment
     would return the error again. `is_retry_useless`: a retry by the caller would only make the
     problem worse. `is_final`: an upstream did the work and bills it, so no other attempt is made.
+    `rules` are the names of the budget, limit or rules that refuse, for the count of refusals.
     """
 
     code: ClassVar[str]
@@ -78,6 +81,7 @@ class RequestError(TollgateError):
     is_same_again: bool = False
     is_retry_useless: bool = False
     is_final: bool = False
+    rules: tuple[str, ...] = ()
 
     def __init__(
         self, message: str, *, param: str | None = None, retry_after_s: float | None = None
@@ -90,7 +94,11 @@ class RequestError(TollgateError):
 
 
 class InvalidApiKey(RequestError):
+    """`of_team` and `of_key` are set if the key was right: then a team's refusal is counted."""
+
     code = "invalid_api_key"
+    of_team = ""
+    of_key = ""
 
 
 class KeyNotSeen(InvalidApiKey):
@@ -326,3 +334,11 @@ class DatabaseUnavailable(OperatorError):
 
 class DatabaseTooSlow(DatabaseUnavailable):
     """Postgres did not answer within a statement's time limit."""
+
+
+class UnsuitableDatabase(DatabaseUnavailable):
+    """The address leads to a pooler that keeps no session, or to a server that takes no writes."""
+
+
+class ReadOnlyDatabase(UnsuitableDatabase):
+    """The address leads to a standby or a replica."""

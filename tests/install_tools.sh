@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the programs that tests drive, from Debian: chromium with its driver and a font for the dashboard's tests,
-# and promtool (of the package prometheus), which judges the alert rules. Does nothing where they are there already.
+# promtool (of the package prometheus), which judges the alert rules, and PgBouncer, whose modes the gateway tells apart.
+# Does nothing where they are there already.
 set -euo pipefail
 
 browser=(chromium chromium-driver fonts-liberation)
@@ -9,21 +10,26 @@ has() {
     command -v "$1" >/dev/null 2>&1
 }
 
+has_pgbouncer() {
+    has pgbouncer || [[ -x /usr/sbin/pgbouncer ]]
+}
+
 has_browser() {
     { has chromium || has chromium-browser || has google-chrome; } && has chromedriver
 }
 
-# Fails where there is no browser; without promtool alone, two tests are skipped.
+# Fails where there is no browser; without the others, their tests are skipped.
 give_up() {
     echo "$1" >&2
     has_browser || exit 2
-    echo "Without promtool the tests that ask Prometheus about the alert rules are skipped." >&2
+    echo "Without promtool and pgbouncer the tests that need them are skipped." >&2
     exit 0
 }
 
 packages=() programs=()
 has_browser || { packages+=("${browser[@]}") && programs+=(chromium chromedriver); }
 has promtool || { packages+=(prometheus) && programs+=(promtool); }
+has_pgbouncer || { packages+=(pgbouncer) && programs+=(pgbouncer); }
 if [[ ${#packages[@]} -eq 0 ]]; then
     exit 0
 fi
@@ -49,16 +55,19 @@ apt_install() {
 echo "Installing ${packages[*]} for the tests ..."
 root apt-get update --quiet --quiet || give_up "apt-get could not update its lists."
 has_browser || apt_install "${browser[@]}"
-has promtool && exit 0
+has promtool && has_pgbouncer && exit 0
 
-# The package would start a server on port 9090, now and at every boot. A policy already there stays.
+# The packages would start servers, now and at every boot. A policy already there stays.
 policy=/usr/sbin/policy-rc.d
 if [[ ! -e $policy ]]; then
     trap 'root rm -f "$policy"' EXIT
     { printf '#!/bin/sh\nexit 101\n' | root tee "$policy" >/dev/null && root chmod 755 "$policy"; } ||
-        give_up "$policy cannot be written: prometheus would start a server."
+        give_up "$policy cannot be written: the packages would start servers."
 fi
-apt_install prometheus
-if [[ -d /run/systemd/system ]]; then
-    root systemctl disable --quiet prometheus.service || echo "prometheus.service stays enabled." >&2
-fi
+for package in prometheus pgbouncer; do
+    [[ " ${packages[*]} " == *" $package "* ]] || continue
+    apt_install "$package"
+    if [[ -d /run/systemd/system ]]; then
+        root systemctl disable --quiet "$package.service" || echo "$package.service stays enabled." >&2
+    fi
+done

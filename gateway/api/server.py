@@ -25,6 +25,7 @@ from gateway.api.edge import Edge
 from gateway.api.http.connection import Connection
 from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.metrics_page import BACKLOG as METRICS_BACKLOG
+from gateway.domain.words import host_and_port
 from gateway.errors import BadUsage
 
 log = structlog.get_logger()
@@ -101,7 +102,7 @@ def bind(host: str, port: int, place: ListenerPlace = CALLERS) -> socket.socket:
     except OSError as broken:
         listener.close()
         raise BadUsage(
-            f"Cannot {place.purpose} on {host}:{port}: {broken.strerror}. Choose another "
+            f"Cannot {place.purpose} on {host_and_port(host, port)}: {broken.strerror}. Choose another "
             + (
                 f"port with {place.port_setting}."
                 if broken.errno in PORT_ERRORS

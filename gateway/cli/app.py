@@ -31,6 +31,7 @@ from gateway.errors import (
     PolicyRejected,
     RequestError,
     TollgateError,
+    UnsuitableDatabase,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ INTERRUPTED = 130
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 EXIT_CODES: dict[type[TollgateError], int] = {
     BadUsage: BAD_USAGE,
+    UnsuitableDatabase: BAD_USAGE,
     DatabaseUnavailable: UNKNOWN,
     OperatorError: FINDING,
     RequestError: FINDING,

@@ -14,6 +14,8 @@ import typer
 from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record, write
 from gateway.domain.calendar_months import last_partitioned_month
+from gateway.domain.checks import Status
+from gateway.domain.database_server import server_checks
 from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
 
@@ -61,12 +63,14 @@ def upgrade(
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_as_owner() as stores:
+        stores.database.require_suitable()
         applied = stores.database.upgrade(on_step=note)
         today = toolbox.now().date()
         months = stores.database.ensure_months(first=today, last=last_partitioned_month(today))
         wrong = stores.database.sum_wrong_hours_again(since=_month_of(toolbox.now() - DAY))
         is_new = ensure_pepper(toolbox, stores)
         made = ensure_logins(toolbox, stores, renews=new_passwords)
+        has_policy = stores.policies.current() is not None
     record = {
         "applied": applied,
         "partitions": months,
@@ -98,7 +102,8 @@ def upgrade(
         note(
             f"Back up {toolbox.options.pepper_path}: without it no API key of this database works."
         )
-    note("Next: tollgate policy apply FILE")
+    if not has_policy:
+        note("Next: tollgate policy apply FILE")
 
 
 @app.command(
@@ -108,11 +113,16 @@ def upgrade(
 )
 def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Exit 0 if the tables are those of this version, 1 if migrations are pending or a newer
-    Tollgate upgraded them, 3 if Postgres cannot be asked.
+    Tollgate upgraded them, 2 if the address is that of a pooler without sessions or of a read-only
+    server, 3 if Postgres cannot be asked.
+
+    Prints what the server may lose in a crash and what every login may do there, each with the SQL
+    that mends it.
     """
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_stores() as stores:
+        stores.database.require_suitable()
         try:
             pending = stores.database.pending()
         except BadUsage as newer:  # a finding of this check, not a wrong use of it
@@ -121,9 +131,14 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
             )
             note(newer.message)
             raise typer.Exit(1) from None
+        checks = [] if pending else list(server_checks(stores.database.server_facts()))
     show_record(
         {"database": stores.database.name, "is_current": not pending, "pending": pending}, format
     )
+    for found in checks:
+        if found.status is not Status.OK:
+            note(f"{found.status.value}: {found.name}: {found.finding}")
+            note(f"  {found.remedy}")
     if pending:
         note("Run: tollgate db upgrade")
         raise typer.Exit(1)

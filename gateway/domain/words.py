@@ -25,6 +25,11 @@ def shown(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in short)
 
 
+def host_and_port(host: str, port: int | str) -> str:
+    """Return a listener as a URL names it: an IPv6 address stands in brackets (RFC 3986 §3.2.2)."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def spreadsheet_text(text: str) -> str:
     """Return a text, with an apostrophe before one that a spreadsheet would calculate."""
     return f"'{text}" if text.startswith(FORMULA_STARTS) else text

@@ -24,6 +24,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.domain.policy.policy import Deployment
+from gateway.domain.words import host_and_port
 from gateway.providers.timed_stream import NETWORK_ERRORS, connect
 
 METRICS = "/metrics"
@@ -134,8 +135,7 @@ class EngineSampler:
 
 def _with_port(parts: SplitResult, port: str) -> str:
     """Return an address's host with another port, without a credential that the address names."""
-    host = parts.hostname or ""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return host_and_port(parts.hostname or "", port)
 
 
 def _time_left(timeout_s: float) -> Callable[[], float]:

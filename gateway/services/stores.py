@@ -18,6 +18,7 @@ from gateway.domain.allocation.reallocation import ApprovedReallocation, NewReal
 from gateway.domain.budgets.budgets import BudgetRule
 from gateway.domain.budgets.grants import Granted, WorkerLease
 from gateway.domain.budgets.limits import Limits
+from gateway.domain.database_server import ServerFacts
 from gateway.domain.deployments.engine_counters import Tokens
 from gateway.domain.deployments.gpu_bills import BillLine
 from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill, ImportedBill
@@ -102,6 +103,12 @@ class DatabaseAdministration(Protocol):
         """Return those of the database logins `users` that may change booked events, each with True
         for a superuser.
         """
+
+    def require_suitable(self) -> None:
+        """Raise `UnsuitableDatabase` if Tollgate cannot work with what answers at the address."""
+
+    def server_facts(self) -> ServerFacts:
+        """Return what the server may lose, what every login may do there, and who has a lock."""
 
     def clock_skew_s(self, now: Callable[[], datetime]) -> float:
         """Return how far the database's clock is ahead of `now`, in seconds."""

@@ -27,6 +27,7 @@ from gateway.domain.budgets.health import allowance_checks, clock_check
 from gateway.domain.checks import Check
 from gateway.domain.ledger.health import health_checks
 from gateway.domain.request.end_user import end_user_key
+from gateway.domain.words import host_and_port
 from gateway.services.request.attempt import Attempts
 from gateway.services.request.prompt_counts import PromptCounts
 from gateway.services.request.service import RequestService
@@ -50,7 +51,7 @@ def build_edge(parts: Worker) -> Edge:
         plain=build_app(_plain_endpoints(parts, slots, large_bodies, responses)),
         allowed_hosts=frozenset(settings.allowed_hosts),
         max_in_flight=settings.max_streams,
-        metrics_address=f"{settings.metrics_host}:{settings.metrics_port}",
+        metrics_address=host_and_port(settings.metrics_host, settings.metrics_port),
         drain=parts.context.drain,
     )
 

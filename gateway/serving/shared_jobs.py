@@ -7,6 +7,7 @@ Every worker has them, and Postgres lets one worker at a time run each.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -34,6 +35,7 @@ from gateway.storage.deployments.engine_samples import EngineSamples
 from gateway.storage.ledger import adjustments, rollups
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.postgres.leadership import Leadership
+from gateway.storage.postgres.locks import Lock
 from gateway.storage.postgres.partitions import ensure_months
 
 
@@ -50,9 +52,11 @@ class SharedJobs:
     statements: StatementJob
 
 
-def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs:
+def build_shared_jobs(
+    context: ProcessContext, loads: EngineLoads, *, look_again: Callable[[], None]
+) -> SharedJobs:
     """Build the jobs that one worker does for all, without starting them. `loads` has the engines'
-    live signals.
+    live signals, and `look_again` asks for new findings about the ledger.
     """
     database, metrics, clock = context.stores.database, context.metrics, context.clock
     ttl = timedelta(seconds=context.settings.unknown_hold_ttl_s)
@@ -65,7 +69,9 @@ def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs
 
     return SharedJobs(
         months=PartitionKeeper(
-            lambda first, last: ensure_months(database, first=first, last=last), clock
+            lambda first, last: ensure_months(database, first=first, last=last),
+            clock,
+            on_made=look_again,
         ),
         rollups=RollupKeeper(
             lambda: rollups.refresh(database),
@@ -77,7 +83,7 @@ def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs
             policy=context.policy,
             look_at=look_at,
             store=EngineSamples(database),
-            is_leader=Leadership(database, "engines").is_mine,
+            is_leader=Leadership(database, Lock.LEADER_ENGINES).is_mine,
             clock=clock,
             after_round=EngineResolution(EngineResiduals(database), policy=context.policy).settle,
         ),
@@ -86,7 +92,7 @@ def build_shared_jobs(context: ProcessContext, loads: EngineLoads) -> SharedJobs
             spikes=SpikeAlertStore(database),
             channels=_alert_channels(context),
             policy=context.policy,
-            is_leader=Leadership(database, "budget_alerts").is_mine,
+            is_leader=Leadership(database, Lock.LEADER_BUDGET_ALERTS).is_mine,
             clock=clock,
             on_raised=metrics.count_alert,
         ),

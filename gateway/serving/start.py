@@ -9,12 +9,15 @@ import uvloop
 from gateway.api.allocator import tune_allocator
 from gateway.api.server import METRICS, bind
 from gateway.composition import open_reports, open_serving
+from gateway.errors import DatabaseUnavailable, ReadOnlyDatabase, UnsuitableDatabase
 from gateway.services.limits.own_reads import PATIENCE_S
 from gateway.services.ports import Clock
 from gateway.serving import process
 from gateway.settings import Settings
 from gateway.storage import owned_files
 from gateway.storage.policy import pepper
+from gateway.storage.policy.last_snapshot import SNAPSHOT
+from gateway.storage.postgres.database import Database
 from gateway.telemetry import logs
 
 
@@ -32,6 +35,7 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
         open_serving(settings) as stores,
         open_reports(settings, limit_s=PATIENCE_S) as opened,
     ):
+        _require_suitable(stores.database, has_snapshot=(settings.home_path / SNAPSHOT).exists())
         uvloop.run(
             process.serve(
                 settings,
@@ -45,3 +49,22 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
                 log_writer=log_writer,
             )
         )
+
+
+def _require_suitable(database: Database, *, has_snapshot: bool) -> None:
+    """Raise `UnsuitableDatabase` if the gateway's address leads to a pooler that keeps no sessions,
+    or on the first start to a read-only server.
+
+    A gateway that has served before starts without Postgres, so also while another server is being
+    made the primary.
+    """
+    try:
+        database.require_sessions()
+        database.require_primary()
+    except ReadOnlyDatabase:
+        if not has_snapshot:
+            raise
+    except UnsuitableDatabase:
+        raise
+    except DatabaseUnavailable:
+        pass  # it is away; the start decides what to do without it

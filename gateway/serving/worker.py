@@ -21,7 +21,7 @@ from gateway.serving.shared_jobs import SharedJobs, build_shared_jobs
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.ledger.served_versions import note_version
 from gateway.storage.policy import pepper
-from gateway.storage.policy.last_snapshot import SnapshotFile
+from gateway.storage.policy.last_snapshot import SNAPSHOT, SnapshotFile
 from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.postgres.change_notifications import ChangeFeed
 
@@ -68,7 +68,7 @@ def build_parts(context: ProcessContext) -> Worker:
         shedding=_shedding(context, ledger),
         refresher=_refresher(context, own.journal_id),
         reads=OwnReads(admission_parts.limiter.admit_read),
-        shared=build_shared_jobs(context, deployments.loads),
+        shared=build_shared_jobs(context, deployments.loads, look_again=ledger.watch.look_again),
         supervisor=Supervisor(context.clock, on_failure=context.metrics.count_background_failure),
     )
 
@@ -95,7 +95,7 @@ def _refresher(context: ProcessContext, worker: UUID) -> Refresher:
         every_s=settings.refresh_s,
         clock=context.clock,
         on_swap=lambda snapshot: version.set(snapshot.policy.version),
-        shelf=SnapshotFile(settings.home_path / "snapshot", peppers, now=context.clock.now),
+        shelf=SnapshotFile(settings.home_path / SNAPSHOT, peppers, now=context.clock.now),
         report=lambda served: note_version(database, worker, served),
     )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from sqlalchemy import text
 
+from gateway.domain.database_server import ServerFacts
 from gateway.domain.ledger.health import LedgerState
 from gateway.domain.logins import CreatedLogins, LoginPurpose
 from gateway.domain.policy.api_keys import Pepper
@@ -20,6 +21,7 @@ from gateway.storage.ledger.unlisted_use import unlisted_uses
 from gateway.storage.policy import pepper
 from gateway.storage.postgres import logins, partitions
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.server_facts import read_facts
 
 _TOO_POWERFUL = """
 SELECT rolname::text, rolsuper FROM pg_roles, pg_namespace
@@ -114,6 +116,17 @@ class Administration:
         with self._database.begin() as connection:
             rows = connection.execute(text(_TOO_POWERFUL), {"users": list(users)})
             return [(str(user), bool(is_superuser)) for user, is_superuser in rows]
+
+    def require_suitable(self) -> None:
+        """Raise `UnsuitableDatabase` if the address leads to a pooler that keeps no sessions, or to
+        a server that takes no writes.
+        """
+        self._database.require_sessions()
+        self._database.require_primary()
+
+    def server_facts(self) -> ServerFacts:
+        """Return what the server may lose, what every login may do there, and who has a lock."""
+        return read_facts(self._database)
 
     def clock_skew_s(self, now: Callable[[], datetime]) -> float:
         """Return how far the database's clock is ahead of `now`, in seconds."""

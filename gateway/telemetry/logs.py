@@ -24,6 +24,7 @@ from msgspec import UNSET, Struct, UnsetType
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.pricing.tokens import UsageSource
+from gateway.domain.words import host_and_port
 from gateway.telemetry.log_writer import LogStream, LogWriter
 
 LEVELS = {
@@ -71,7 +72,7 @@ def line_about_dropped(lines: int) -> bytes:
 
 def say_serving(listening_on: Sequence[Any], *, metrics_at: str, problem: str | None) -> None:
     """Log a gateway's first line: its addresses, and its missing parts."""
-    address = f"http://{listening_on[0]}:{listening_on[1]}/v1"
+    address = f"http://{host_and_port(listening_on[0], listening_on[1])}/v1"
     structlog.get_logger().info(
         "serving", address=address, metrics=f"http://{metrics_at}/metrics", problem=problem
     )

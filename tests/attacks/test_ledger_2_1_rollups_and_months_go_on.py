@@ -60,7 +60,9 @@ async def test_a_refused_step_ends_neither_roll_ups_nor_months(
     step, clock = failing_once(database, "22003", done), FakeClock()
     loops = {
         "rollups": RollupKeeper(step, lambda: 0, lambda: 0, clock).run,
-        "months": PartitionKeeper(lambda first, last: [""] * step(), clock).run,
+        "months": PartitionKeeper(
+            lambda first, last: [""] * step(), clock, on_made=lambda: None
+        ).run,
     }
     supervisor = Supervisor(clock, on_failure=failures.append)
     supervisor.start({name: loops[name]})

@@ -19,9 +19,11 @@ from gateway.cli.checks.ledger import journal_checks, ledger_checks, unlisted_ch
 from gateway.cli.checks.machine import machine_checks
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.domain.checks import Check, Status
+from gateway.domain.database_server import server_checks
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.policy import PolicyVersion
-from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected
+from gateway.domain.words import host_and_port
+from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, UnsuitableDatabase
 from gateway.services.policy.apply import prices_of, unpriced, version_of
 
 if TYPE_CHECKING:
@@ -55,10 +57,10 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     try:
         with toolbox.open_stores() as stores:
             checks += _database_checks(toolbox, stores)
+    except (UnsuitableDatabase, BadUsage) as wrong:
+        checks.append(Check("database", Status.FAIL, wrong.message))
     except DatabaseUnavailable as away:
         checks.append(Check("database", Status.UNKNOWN, away.message))
-    except BadUsage as wrong:
-        checks.append(Check("database", Status.FAIL, wrong.message))
     checks += machine_checks(toolbox.options)
     checks += _trust_check(os.environ.get("SSL_CERT_FILE", ""))
     checks += _port_checks(toolbox.options)
@@ -79,6 +81,7 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
 
 def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     """Yield the checks that need Postgres; only the first ones if migrations are pending."""
+    stores.database.require_suitable()
     pending = stores.database.pending()
     yield Check("database", Status.OK, f"answers at {stores.database.name}")
     if pending:
@@ -90,6 +93,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         )
         return  # every further check would fail for the same reason
     yield Check("migrations", Status.OK, "the tables are those of this version")
+    yield from server_checks(stores.database.server_facts())
     yield _administration(stores)
     yield from _logins(toolbox, stores)
     for check in (_pepper, _clock):
@@ -143,7 +147,8 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     drop triggers and change booked events.
     """
 
-    users, options = {}, toolbox.options
+    users: dict[str, list[str]] = {}
+    options = toolbox.options
     given = {
         LoginPurpose.GATEWAY: options.gateway_database_url,
         LoginPurpose.REPORTS: options.reports_database_url,
@@ -155,11 +160,11 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         if given[purpose] is None and not has_shared:
             continue  # this container has no address for it, and needs none
         with toolbox.open_address(purpose) as address:
-            users[str(toolbox.machine.user_of(address))] = purpose
+            users.setdefault(str(toolbox.machine.user_of(address)), []).append(purpose.value)
     found = stores.database.too_powerful(users)
     for user, is_superuser in found:
         power = "a superuser" if is_superuser else "the owner of the tables or a member of it"
-        finding = f"the login for {users[user]} is {user}, {power}"
+        finding = f"the login for {', '.join(users[user])} is {user}, {power}"
         yield Check("logins", Status.WARN, finding, _OWN_LOGINS)
     if not found:
         yield Check(
@@ -266,11 +271,9 @@ def _port_checks(options: Options) -> Iterator[Check]:
     """Check the ports of gateway, metrics and dashboard; one that this running Tollgate has is as
     good as a free one.
     """
-    gateway = f"http://{_dialable(options.host)}:{options.port}/healthz"
-    dashboard = (
-        f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}/_stcore/health"
-    )
-    metrics = f"http://{_dialable(options.metrics_host)}:{options.metrics_port}/metrics"
+    gateway = f"{_url(options.host, options.port)}/healthz"
+    dashboard = f"{_url(options.dashboard_host, options.dashboard_port)}/_stcore/health"
+    metrics = f"{_url(options.metrics_host, options.metrics_port)}/metrics"
     yield _port_check(
         "gateway", options.host, options.port, health=gateway, setting="TOLLGATE_PORT"
     )
@@ -296,7 +299,7 @@ def _gateway_checks(options: Options) -> Iterator[Check]:
 
     It answers whether it is ready or not: its reasons not to be ready are failures here.
     """
-    answer = json_object(f"http://{_dialable(options.host)}:{options.port}/readyz")
+    answer = json_object(f"{_url(options.host, options.port)}/readyz")
     for problem in answer.get("problems", ()):
         yield Check("gateway", Status.FAIL, str(problem))
     for reported in answer.get("checks", ()):
@@ -312,16 +315,21 @@ def _port_check(part: str, host: str, port: int, *, health: str, setting: str) -
     """Check a port that Tollgate needs: fine if it is free or this Tollgate has it, else warn that
     another program has it.
     """
-    name = f"port {part}"
+    name, place = f"port {part}", host_and_port(host, port)
     try:
         connection(_dialable(host), port).close()
     except OSError:
-        return Check(name, Status.OK, f"{host}:{port} is free")
+        return Check(name, Status.OK, f"{place} is free")
     if http_status(health) == 200:
-        return Check(name, Status.OK, f"{host}:{port} is in use by this Tollgate's {part}")
+        return Check(name, Status.OK, f"{place} is in use by this Tollgate's {part}")
     return Check(
-        name, Status.WARN, f"{host}:{port} is taken by something else", f"stop it, or set {setting}"
+        name, Status.WARN, f"{place} is taken by something else", f"stop it, or set {setting}"
     )
+
+
+def _url(host: str, port: int) -> str:
+    """Return the URL by which this machine reaches a listener."""
+    return f"http://{host_and_port(_dialable(host), port)}"
 
 
 def _dialable(host: str) -> str:

@@ -32,6 +32,7 @@ from gateway.cli.up.demo_policy import Demo
 from gateway.cli.up.readiness import wait_for
 from gateway.cli.up.tour import Tour
 from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
+from gateway.domain.words import host_and_port
 from gateway.errors import BadUsage
 from gateway.services.policy.apply import apply_policy
 from gateway.wire.parsed_policy import parse
@@ -527,12 +528,12 @@ def _addresses(options: Options, url: str, engine_url: str, key: str) -> dict[st
 
 def gateway_url(options: Options) -> str:
     """Return the gateway's address on this machine."""
-    return f"http://{_dialable(options.host)}:{options.port}"
+    return f"http://{host_and_port(_dialable(options.host), options.port)}"
 
 
 def dashboard_url(options: Options) -> str:
     """Return the dashboard's address on this machine."""
-    return f"http://{_dialable(options.dashboard_host)}:{options.dashboard_port}"
+    return f"http://{host_and_port(_dialable(options.dashboard_host), options.dashboard_port)}"
 
 
 def _dialable(host: str) -> str:

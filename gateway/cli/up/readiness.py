@@ -12,6 +12,7 @@ import httpx2
 
 from gateway.cli.terminal.fetch import fetch
 from gateway.cli.up.children import Children
+from gateway.domain.words import host_and_port
 from gateway.errors import BadUsage, OperatorError
 
 READY_WITHIN_S = 60.0
@@ -54,6 +55,6 @@ def require_free(host: str, port: int, *, setting: str) -> None:
             probe.bind((host, port))
         except OSError as broken:
             raise BadUsage(
-                f"Cannot listen on {host}:{port}: {broken.strerror}. Choose another port with "
-                f"{setting}."
+                f"Cannot listen on {host_and_port(host, port)}: {broken.strerror}. Choose another "
+                f"port with {setting}."
             ) from None

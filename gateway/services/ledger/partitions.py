@@ -24,12 +24,19 @@ class PartitionKeeper:
     """The background job that creates partitions; `ensure` makes the missing months between two
     days and returns them.
 
-    It runs in a thread.
+    It runs in a thread. `on_made` is called after some were made: a check that ran before them
+    reports them as missing.
     """
 
-    def __init__(self, ensure: Callable[[date, date], Sequence[str]], clock: Clock) -> None:
+    def __init__(
+        self,
+        ensure: Callable[[date, date], Sequence[str]],
+        clock: Clock,
+        *,
+        on_made: Callable[[], None],
+    ) -> None:
         """Make the background job; `run` starts it."""
-        self._ensure, self._clock = ensure, clock
+        self._ensure, self._clock, self._on_made = ensure, clock, on_made
 
     async def run(self) -> None:
         """Create the missing partitions periodically, until cancelled."""
@@ -49,4 +56,5 @@ class PartitionKeeper:
             return False
         if made:
             log.info("partitions_made", months=list(made))
+            self._on_made()
         return True

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 import structlog
 
@@ -30,6 +31,7 @@ class LedgerWatch:
         self._read, self._on_state = read, on_state
         self._state: LedgerState | None = None
         self._problem = "the ledger has not been looked at yet"
+        self._is_due = asyncio.Event()
 
     def checks(self) -> tuple[Check, ...]:
         """Return the readiness checks on the latest state of the ledger.
@@ -43,8 +45,15 @@ class LedgerWatch:
     async def run(self) -> None:
         """Read the ledger's state periodically, until cancelled."""
         while True:
+            self._is_due.clear()
             await self.run_once()
-            await asyncio.sleep(LOOK_EVERY_S)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await self._is_due.wait()
+
+    def look_again(self) -> None:
+        """Read the ledger's state soon: this worker has mended something in it."""
+        self._is_due.set()
 
     async def run_once(self) -> None:
         """Read the ledger's state once. If Postgres cannot be asked, the checks report that."""

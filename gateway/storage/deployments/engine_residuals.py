@@ -24,9 +24,9 @@ from gateway.domain.deployments.engine_counters import (
 )
 from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.pricing.pricing import Price
-from gateway.storage.ledger.adjustments import ONE_AT_A_TIME
 from gateway.storage.policy.prices import rate_from_row
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import Lock
 
 KIND = "engine_counters"
 Row = Mapping[str, Any]
@@ -176,7 +176,7 @@ class EngineResiduals:
         begin, end = window.readings[0].at, window.readings[-1].at
         hours: list[datetime] = []
         with self._database.begin() as connection:
-            connection.execute(text(ONE_AT_A_TIME))
+            connection.execute(text(Lock.ADJUSTMENTS.taken))
             for one in sorted(
                 resolved, key=lambda one: (one.attempt.request_id, one.attempt.attempt)
             ):

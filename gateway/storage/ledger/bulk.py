@@ -75,7 +75,6 @@ _COPY = f"COPY tollgate.usage_events ({', '.join(COLUMNS)}) FROM STDIN"
 # The commit does not wait for the disk: after a power cut a repeat adds what is missing. The next
 # commit that waits, as those of the sums, flushes all before it.
 _WITHOUT_WAITING = "SET LOCAL synchronous_commit = off"
-_LOCK = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 _IS_THERE = """
 SELECT EXISTS (SELECT FROM tollgate.usage_events
                WHERE request_id = %s AND attempt = %s AND occurred_at = %s)
@@ -148,13 +147,24 @@ class _Copier:
         # The row of a new month is committed first. In the slice's transaction it would be locked
         # until the slice is there, and the other process waits for a lock only seconds.
         self._sessions.transact(partial(_posted, months=_months_of(hours)))
-        new = self._sessions.transact(partial(self._insert, events=events, hours=hours))
-        return CopiedSlice(events=len(events), new=new, kept=kept)
+        return CopiedSlice(events=len(events), new=self._added(events, hours), kept=kept)
 
     def close(self) -> None:
         """Close the connections."""
         self._sessions.close()
         self._database.close()
+
+    def _added(self, events: Sequence[UsageEvent], hours: Sequence[datetime]) -> int:
+        """Copy events in one transaction, unless they are there; return the number of new ones.
+
+        Of two that write the same slice, the second one waits at the key of the first event, and is
+        refused once that is committed.
+        """
+        insert = partial(self._insert, events=events, hours=hours)
+        try:
+            return self._sessions.transact(insert)
+        except psycopg.errors.UniqueViolation:
+            return self._sessions.transact(insert)  # finds the first event, or raises again
 
     def _insert(
         self,
@@ -167,8 +177,6 @@ class _Copier:
         first = events[0]
         cursor = connection.cursor()
         cursor.execute(_WITHOUT_WAITING)
-        # Of two that write the same slice, the second one waits here and then finds it.
-        cursor.execute(_LOCK, (str(first.request_id),))
         cursor.execute(_IS_THERE, (first.request_id, first.attempt, first.occurred_at))
         if cursor.fetchone() == (True,):
             return 0

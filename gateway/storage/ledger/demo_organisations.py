@@ -10,8 +10,8 @@ from sqlalchemy import Connection, text
 
 from gateway.errors import OperatorError
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import Lock
 
-_LOCK = "SELECT pg_advisory_xact_lock(hashtext('tollgate.demo_organisations'))"
 _FOUND = """
 SELECT last_day FROM tollgate.demo_organisations
 WHERE organisation = :organisation AND is_ledger = :is_ledger
@@ -43,7 +43,7 @@ class DemoOrganisationTable:
         """
         row = {"organisation": organisation, "is_ledger": is_ledger, "last_day": last_day}
         with self._database.begin(is_long=True) as connection:
-            connection.execute(text(_LOCK))
+            connection.execute(text(Lock.DEMO_ORGANISATIONS.taken))
             found: date | None = connection.execute(text(_FOUND), row).scalar_one_or_none()
             if found is not None:
                 return found

@@ -21,8 +21,8 @@ from gateway.domain.pricing.price_corrections import (
 )
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import NothingFound
-from gateway.storage.ledger.adjustments import ONE_AT_A_TIME
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import Lock
 
 BATCH = 1000
 # A month's events can have begun in an earlier month, never in a later one.
@@ -103,7 +103,7 @@ class RepriceStore:
         """
         posted = 0
         with self._database.begin(reason=reason) as connection:
-            connection.execute(text(ONE_AT_A_TIME))
+            connection.execute(text(Lock.ADJUSTMENTS.taken))
             _lock_open(connection, month)
             remaining = iter(adjustments)
             while batch := list(islice(remaining, BATCH)):

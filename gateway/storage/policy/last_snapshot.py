@@ -30,6 +30,7 @@ from gateway.domain.policy.api_keys import KeyRecord, Pepper
 from gateway.domain.policy.last_snapshot import LastSnapshot, NotUsable
 from gateway.domain.pricing.pricing import Price
 
+SNAPSHOT = "snapshot"  # the name of the file, in the home
 MAGIC = b"tollgate snapshot 1\n"
 TIME_BYTES, NONCE_BYTES, TAG_BYTES, KEY_BYTES = 8, 12, 16, 32
 HEAD_BYTES = len(MAGIC) + TIME_BYTES

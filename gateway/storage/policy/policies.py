@@ -16,6 +16,7 @@ from gateway.errors import BadUsage
 from gateway.storage.allocation.policy_allocation import write_allocation
 from gateway.storage.budgets import budgets as budget_rules
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import Lock
 from gateway.storage.postgres.schema.policy import policies
 
 _STORED = select(policies)
@@ -64,9 +65,8 @@ class PolicyStore:
         changes nothing, if another version became current since.
         """
         with self._database.begin(reason=message) as connection:
-            # A second apply waits here and then sees the first. A lock on the table would need
-            # rights that no apply should have.
-            connection.execute(text("SELECT pg_advisory_xact_lock(hashtext('tollgate.policies'))"))
+            # A second apply waits here and then sees the first.
+            connection.execute(text(Lock.POLICIES.taken))
             current = _current(connection)
             if current is not None and (current.sha256, current.is_demo) == (sha256, is_demo):
                 version = current.version

@@ -31,6 +31,7 @@ from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.storage.policy.price_list import key_of, schedule, with_surcharge
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import Lock
 
 _ADD_PRICE = (
     "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) VALUES (:price_id, "
@@ -155,9 +156,7 @@ class PriceStore:
         external = [deployment for deployment in deployments if not deployment.is_self_hosted]
         keys = sorted({key for key in map(key_of, external) if key is not None})
         with self._database.begin(reason=reason) as connection:
-            connection.execute(
-                text("SELECT pg_advisory_xact_lock(hashtext('tollgate.price_entries'))")
-            )
+            connection.execute(text(Lock.PRICE_ENTRIES.taken))
             known = _read_book(connection, keys)
             new = [
                 NewEntry(
@@ -199,9 +198,7 @@ class PriceStore:
         """
         with self._database.begin() as connection:
             # Replicas pick up a policy at the same moment; only one of them writes.
-            connection.execute(
-                text("SELECT pg_advisory_xact_lock(hashtext('tollgate.deployment_prices'))")
-            )
+            connection.execute(text(Lock.DEPLOYMENT_PRICES.taken))
             for deployment, price in sorted(prices.items()):
                 connection.execute(text(_ADD_PRICE), price_to_row(price))
                 _date_price(connection, deployment, price, policy_version=policy_version, at=at)

@@ -24,7 +24,18 @@ from sqlalchemy.exc import DBAPIError, InvalidatePoolError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from gateway.errors import BadUsage, DatabaseTooSlow, DatabaseUnavailable
+from gateway.domain.database_server import HeldLock
+from gateway.domain.words import host_and_port
+from gateway.errors import (
+    BadUsage,
+    DatabaseTooSlow,
+    DatabaseUnavailable,
+    OperatorError,
+    ReadOnlyDatabase,
+    UnsuitableDatabase,
+)
+from gateway.storage.postgres import poolers
+from gateway.storage.postgres.locks import HELD, LEADERS
 
 # A vanished server is noticed within 25 s, instead of the two hours of Linux.
 LOGIN = {
@@ -37,6 +48,9 @@ LOGIN = {
 # A statement that runs longer is a fault, not a wait: batches take milliseconds, and reports read
 # roll-ups.
 SESSION = {
+    # The journal lets go of an event, and a command reports a revoked key, once Postgres confirms
+    # the commit. A server, database or role that is set to `off` would lose both in a crash.
+    "synchronous_commit": "on",
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "60s",
@@ -62,8 +76,11 @@ ROLES_SET_APART = (
 )
 
 _GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
-_NAME_OPERATOR = "SELECT set_config('tollgate.operator', %s, false)"
-_NAME_PERSON = "SELECT set_config('tollgate.person', %s, false)"
+# Not the login's options: poolers refuse or drop those.
+_TAKE_SETTINGS = """
+SELECT pg_catalog.pg_backend_pid(), pg_catalog.count(pg_catalog.set_config(name, value, false))
+FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)
+"""
 _TAKE_ROLE = """
 SELECT set_config('role', rolname, false) FROM pg_catalog.pg_roles
 WHERE rolname = %s AND pg_catalog.pg_has_role(session_user, oid, %s)
@@ -79,7 +96,18 @@ _BUSY = (
     "Postgres was too busy to answer in time. The step that failed changed nothing. Try again; "
     "look for long transactions."
 )
-_CANCELLED = "57014"
+_POOLER = (
+    "{name} is a pooler in transaction or statement mode: it gives the transactions of one client "
+    "to several sessions, and Tollgate needs what a session keeps (role, settings, locks, LISTEN, "
+    "prepared statements). Set {setting} to the direct address of Postgres, or let the pooler "
+    "work in session mode."
+)
+_IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean"
+_UNREADABLE = (
+    "The database URL cannot be read. Percent-encode special characters in the password, for "
+    "example @ as %40 and / as %2F."
+)
+_CANCELLED, _LOCKED = "57014", "55P03"
 _TOO_SLOW = (
     "Postgres answers, but this question took longer than its limit of "
     f"{SESSION['statement_timeout']}. Nothing was changed. Ask for less, look for long "
@@ -197,17 +225,22 @@ class Database:
         """
         self.role = role
         self._role_if_member, self._has_taken_role = role_if_member, False
-        self._operator, self._person = operator, person
         self._setting = setting
         self._login: dict[str, Any] = (
             LOGIN | {"application_name": application_name} | parse_url(url)
         )
         self._limit_s, self._end_s, self._renew = limit_s, inf, renew
-        self._session = (
-            SESSION
-            if statement_limit_s == inf
-            else SESSION | {"statement_timeout": f"{round(statement_limit_s * 1000)}ms"}
-        )
+        self._is_checked = False  # whether a pooler at this address was found to keep sessions
+        self._session = SESSION | {
+            name: value
+            for name, value in (
+                ("statement_timeout", _milliseconds(statement_limit_s)),
+                ("tollgate.operator", operator),
+                ("tollgate.person", person),
+                ("role", role),  # the last: the login may set what its role may not
+            )
+            if value is not None
+        }
         self.engine = create_engine(
             "postgresql+psycopg://",
             creator=self.connect,
@@ -224,7 +257,7 @@ class Database:
         host, port = str(self._login.get("host", "localhost")), self._login.get("port")
         # A socket's folder is enough; for several servers on one host only the port identifies the
         # one in use.
-        where = f"{host}:{port}" if port is not None and not host.startswith("/") else host
+        where = host_and_port(host, port) if port is not None and not host.startswith("/") else host
         return f"{where}/{self._login.get('dbname', '')}"
 
     @contextmanager
@@ -310,35 +343,89 @@ class Database:
             pass  # it answered: it has no free connection or is starting
         return True
 
-    def _connected(self) -> Session:
-        """Return a new session with the login's role and time limits. Raises `DatabaseUnavailable`
-        if the role is refused.
+    def require_sessions(self) -> None:
+        """Raise `UnsuitableDatabase` if this address leads to a pooler that gives one client's
+        transactions to several sessions.
         """
-        settings = dict(self._session) if self.role is None else self._session | {"role": self.role}
-        options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-        login = self._login | {"options": f"{self._login.get('options', '')} {options}".strip()}
-        left_s = self.left_s(monotonic())
+        with self.explained(), within(poolers.LIMIT_S):
+            if poolers.shares_sessions(self._opened):
+                raise UnsuitableDatabase(_POOLER.format(name=self.name, setting=self._setting))
+            self._is_checked = True
+
+    def require_primary(self) -> None:
+        """Raise `UnsuitableDatabase` if the server at this address takes no writes."""
+        with self.begin() as connection:
+            if connection.execute(text(_IS_READ_ONLY)).scalar_one():
+                raise ReadOnlyDatabase(
+                    f"Postgres at {self.name} is read-only, probably a standby or a replica. Point "
+                    f"{self._setting} at the primary."
+                )
+
+    def _connected(self) -> Session:
+        """Return a new session with the role and the settings of all sessions. Raises
+        `DatabaseUnavailable` if the role is refused or the address leads to no session.
+        """
+        try:
+            session = self._opened()
+        except psycopg.OperationalError as error:
+            _clear_tracebacks(error)
+            raise
+        try:
+            is_direct = self._take_settings(session)
+        except BaseException:
+            session.close()
+            raise
+        if not is_direct and not self._is_checked:
+            session.close()
+            self.require_sessions()
+            return self._connected()
+        return session
+
+    def _opened(self) -> Session:
+        """Return a new connection to the server, as it lets this login in."""
+        login, left_s = dict(self._login), self.left_s(monotonic())
         if left_s <= 0:
             raise _DeadlineExceeded
         login["connect_timeout"] = min(
             int(login["connect_timeout"]) or LONGEST_CONNECT_S, ceil(min(left_s, 3600))
         )
+        session = Session.connect(**login)
+        session.database = self
+        return session
+
+    def _take_settings(self, session: Session) -> bool:
+        """Set everything that a session keeps, in one exchange; return False if a pooler answered
+        the login in place of the session.
+        """
+        session.autocommit = True
         try:
-            session = Session.connect(**login)
-            session.database = self
-            return self._prepared(session)
-        except psycopg.OperationalError as error:
+            row = session.execute(
+                _TAKE_SETTINGS, (list(self._session), list(self._session.values()))
+            ).fetchone()
+        except (
+            psycopg.errors.InvalidParameterValue,
+            psycopg.errors.InsufficientPrivilege,
+        ) as error:
             _clear_tracebacks(error)
-            has_schema = None if self.role is None else self._has_schema_without_role()
-            if has_schema is False:
-                raise DatabaseUnavailable(f"{_SCHEMA} ({self.name} has no tables yet)") from error
-            if has_schema:
-                raise DatabaseUnavailable(
-                    f"The login of {self.name} may not act as {self.role}. Run: tollgate db "
-                    f"upgrade. Or, as an administrator: GRANT {self.role} TO "
-                    f"{_quoted(str(self._login.get('user', 'the login')))};"
-                ) from error
-            raise
+            raise DatabaseUnavailable(self._refused_role(session)) from error
+        if self._role_if_member is not None:
+            can = "SET" if session.info.server_version >= ROLES_SET_APART else "MEMBER"
+            taken = session.execute(_TAKE_ROLE, (self._role_if_member, can))
+            self._has_taken_role = taken.rowcount > 0
+        session.autocommit = False
+        assert row is not None, "a SELECT of one row gives one row"
+        return bool(row[0] == session.info.backend_pid)
+
+    def _refused_role(self, session: Session) -> str:
+        """Return the message for a login that may not act as the role."""
+        found = session.execute("SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'")
+        if not found.rowcount:
+            return f"{_SCHEMA} ({self.name} has no tables yet)"
+        return (
+            f"The login of {self.name} may not act as {self.role}. Run: tollgate db upgrade. Or, "
+            f"as an administrator: GRANT {self.role} TO "
+            f"{_quoted(str(self._login.get('user', 'the login')))};"
+        )
 
     def acts_as(self) -> tuple[str, str]:
         """Return the database login and the role that it acts as; they are equal if it took no
@@ -368,42 +455,6 @@ class Database:
             _clear_tracebacks(error)
             raise InvalidatePoolError from None
 
-    def _prepared(self, connection: Session) -> Session:
-        """Set the operator and the role for the whole session.
-
-        The login's options cannot set the role: before the schema exists there is no such role.
-        """
-        try:
-            if self._operator is not None:
-                connection.execute(_NAME_OPERATOR, (self._operator,))
-            if self._person is not None:
-                connection.execute(_NAME_PERSON, (self._person,))
-            if self._role_if_member is not None:
-                can = "SET" if connection.info.server_version >= ROLES_SET_APART else "MEMBER"
-                taken = connection.execute(_TAKE_ROLE, (self._role_if_member, can))
-                self._has_taken_role = taken.rowcount > 0
-            connection.commit()
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    def _has_schema_without_role(self) -> bool | None:
-        """Return whether our schema exists, or None if the server refuses the login itself."""
-        # libpq gives no SQLSTATE for a refused connection, and its messages are translated. So
-        # connect again without the role.
-        login = self._login | {"connect_timeout": ceil(LOOK_S)}
-        try:
-            with within(LOOK_S), closing(Session.connect(**login)) as session:
-                session.database = self
-                found = session.execute(
-                    "SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tollgate'"
-                )
-                return found.rowcount > 0
-        except psycopg.OperationalError as error:
-            _clear_tracebacks(error)
-            return None
-
     def _forbidden(self, problem: str) -> str:
         """Return a message that names the login without the right, and the remedy."""
         login, role = str(self._login.get("user", "the login")), self._role_if_member
@@ -418,6 +469,23 @@ class Database:
             "Run as the owner of the schema: tollgate db upgrade"
         )
 
+    def _lock_holders(self) -> str:
+        """Return the sessions that have a lock of Tollgate now, for a message; empty if they cannot
+        be asked for.
+        """
+        with (
+            suppress(psycopg.Error, OperatorError),
+            within(LOOK_S),
+            closing(self.connect()) as asked,
+        ):
+            held = [HeldLock(*row) for row in asked.execute(HELD.encode())]
+            return "".join(
+                f"; {lock.holder} has the lock of {lock.name}"
+                for lock in held
+                if not lock.name.startswith(LEADERS)
+            )
+        return ""
+
     def _raise_explained(self, cause: BaseException | None, error: Exception) -> None:
         """Raise a driver's error as `DatabaseUnavailable` or `DatabaseTooSlow` with its remedy;
         raise any other unchanged.
@@ -428,8 +496,9 @@ class Database:
         if state == _CANCELLED:
             raise DatabaseTooSlow(f"{_TOO_SLOW} ({self.name}: {_first_line(cause)})") from error
         if state in _REMEDIES:
+            holders = self._lock_holders() if state == _LOCKED else ""
             raise DatabaseUnavailable(
-                f"{_REMEDIES[state]} ({self.name}: {_first_line(cause)})"
+                f"{_REMEDIES[state]} ({self.name}: {_first_line(cause)}{holders})"
             ) from error
         is_lost = state is None and isinstance(
             cause, (psycopg.OperationalError, psycopg.InterfaceError)
@@ -466,12 +535,42 @@ def parse_url(url: str) -> dict[str, Any]:
             "The database URL must look like postgresql://user:password@host:5432/tollgate."
         )
     try:
-        return dict(conninfo_to_dict(f"postgresql://{rest}"))
+        found = dict(conninfo_to_dict(f"postgresql://{rest}"))
     except psycopg.ProgrammingError:
         # The driver's message would repeat the URL, and with it the password.
-        raise BadUsage(
-            "The database URL cannot be read. Percent-encode special characters in the password."
-        ) from None
+        raise BadUsage(_UNREADABLE) from None
+    if not _has_one_reading(rest, ports=str(found.get("port", ""))):
+        raise BadUsage(_UNREADABLE)
+    return found
+
+
+def address_parts(rest: str) -> tuple[str, str, str]:
+    """Return the authority, the path and the query of a database URL behind its scheme, cut where
+    libpq cuts: a question mark before an `@` belongs to the password.
+    """
+    authority, slash, behind = rest.partition("/")
+    if "@" not in authority and "?" in authority:
+        authority, _, query = rest.partition("?")
+        return authority, "", query
+    path, _, query = behind.partition("?")
+    return authority, slash + path, query
+
+
+def _has_one_reading(rest: str, *, ports: str) -> bool:
+    """Return True if a reserved character in the password has not cut the address at another place:
+    a part of the password would be its host, its port or its database, which messages name.
+    """
+    authority, path, _ = address_parts(rest)
+    return (
+        authority.count("@") <= 1
+        and "@" not in path
+        and all(port.isdecimal() for port in ports.split(",") if port)
+    )
+
+
+def _milliseconds(limit_s: float) -> str | None:
+    """Return a time limit as Postgres reads it; None without a limit."""
+    return None if limit_s == inf else f"{round(limit_s * 1000)}ms"
 
 
 def _clear_tracebacks(error: BaseException) -> None:

@@ -24,11 +24,13 @@ from contextlib import contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
 
+from gateway.domain.database_server import TEMP_FILE_LIMIT
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage import owned_files, private_files
 from gateway.storage.postgres import system_user
@@ -65,7 +67,13 @@ SETTINGS = {
     "log_timezone": "UTC",
     "log_checkpoints": "off",
     "logging_collector": "off",
+    "temp_file_limit": TEMP_FILE_LIMIT,
 }
+# What every login of a Postgres may do, and none of ours needs: as superuser, in one database.
+NARROWED = """
+REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+"""
 INITDB = ("--auth=peer", "--encoding=UTF8", "--locale=C")
 # Peer for the superuser: only the owner of the data directory (and root) can use it. All others
 # need a password.
@@ -207,6 +215,7 @@ class EmbeddedPostgres:
                 socket_dir = self._start_server(account, usable, server_lock)
                 try:
                     self._ensure_login(socket_dir)
+                    self._narrow_public(socket_dir)
                 except psycopg.Error as error:
                     raise DatabaseUnavailable(
                         f"The embedded Postgres runs but cannot make its login: {error}. Look at "
@@ -389,14 +398,7 @@ class EmbeddedPostgres:
         """Create the product's role and database as the superuser, or set the existing role's
         password.
         """
-        with psycopg.connect(
-            host=str(socket_dir),
-            port=PORT,
-            user=SUPERUSER,
-            dbname="postgres",
-            autocommit=True,
-            connect_timeout=CONNECT_LIMIT_S,
-        ) as connection:
+        with self._superuser(socket_dir, "postgres") as connection:
             verifier = connection.pgconn.encrypt_password(
                 self._password().encode(), ROLE.encode(), b"scram-sha-256"
             )
@@ -413,6 +415,23 @@ class EmbeddedPostgres:
             ).rowcount:
                 names = sql.Identifier(DATABASE), sql.Identifier(ROLE)
                 connection.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(*names))
+
+    def _narrow_public(self, socket_dir: Path) -> None:
+        """Take the rights from every login that only a superuser may take."""
+        with self._superuser(socket_dir, DATABASE) as connection:
+            connection.execute(NARROWED)
+
+    def _superuser(self, socket_dir: Path, database: str) -> psycopg.Connection[tuple[Any, ...]]:
+        """Open a connection of the superuser, whom the server knows by the account."""
+        return psycopg.connect(
+            host=str(socket_dir),
+            port=PORT,
+            user=SUPERUSER,
+            dbname=database,
+            autocommit=True,
+            connect_timeout=CONNECT_LIMIT_S,
+            options="-c synchronous_commit=on",
+        )
 
     def _password(self) -> str:
         """Return the password of the product's role from its file, which the first call creates."""

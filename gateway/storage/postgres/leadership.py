@@ -1,5 +1,5 @@
-"""Elects one worker of all for a named job, by an advisory lock that lasts as long as its
-connection; runs no job.
+"""Elects one worker of all for a named job, by a lock that lasts as long as its connection; runs no
+job.
 
 A process that dies, or that loses its connection to Postgres, loses the job with it; nothing has to
 expire.
@@ -14,16 +14,21 @@ import psycopg
 
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.postgres.database import PING_S, SERVING_LIMIT_S, Database, within
+from gateway.storage.postgres.locks import Lock
+
+# The leader's transaction stays open without a statement. Between two of them it has no snapshot,
+# so it holds back nothing but its lock.
+_STAY = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 
 class Leadership:
-    """A lock for one named job.
+    """The lock of one job.
 
     Safe to share between threads; holds one connection while it leads.
     """
 
-    def __init__(self, database: Database, job: str) -> None:
-        self._database, self._job = database, f"tollgate.leader.{job}"
+    def __init__(self, database: Database, job: Lock) -> None:
+        self._database, self._job = database, job
         self._connection: psycopg.Connection | None = None
         self._lock = threading.Lock()
 
@@ -39,22 +44,21 @@ class Leadership:
             return self._try_lock()
 
     def _try_lock(self) -> bool:
-        """Try to take the job's advisory lock; return True if this worker leads now."""
+        """Try to take the job's lock; return True if this worker leads now."""
         with self._database.explained(), within(SERVING_LIMIT_S), ExitStack() as unless_taken:
             connection = self._database.connect()
             unless_taken.callback(connection.close)
-            connection.autocommit = True
-            row = connection.execute(
-                "SELECT pg_try_advisory_lock(hashtext(%s))", (self._job,)
-            ).fetchone()
-            if row is None or not row[0]:
+            connection.execute(_STAY)
+            try:
+                connection.execute(self._job.tried.encode())
+            except psycopg.errors.LockNotAvailable:
                 return False
             unless_taken.pop_all()
             self._connection = connection
         return True
 
     def _still_leads(self, connection: psycopg.Connection) -> bool:
-        """Return True if the connection answers: then it is the very session that holds the
+        """Return True if the connection answers: then it is the very transaction that holds the
         lock.
         """
         with suppress(psycopg.Error, DatabaseUnavailable), within(PING_S):

@@ -15,7 +15,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import msgspec
 import psycopg
@@ -24,7 +24,8 @@ from psycopg import sql
 from gateway.domain.logins import CreatedLogins, LoginPurpose
 from gateway.errors import BadUsage
 from gateway.storage import owned_files
-from gateway.storage.postgres.database import Database, parse_url
+from gateway.storage.postgres.database import Database, address_parts, parse_url
+from gateway.storage.postgres.server_facts import READ_SHARE
 
 FILE = "logins"
 CONNECT_LIMIT_S = 5
@@ -37,6 +38,23 @@ ROLES: Mapping[LoginPurpose, str] = {
     LoginPurpose.ADMIN: "tollgate_admin",
     LoginPurpose.FINANCE: "tollgate_finance",
 }
+
+
+# Of all connections of the server: the rest is the gateway's and the owner's.
+SHARES: Mapping[LoginPurpose, float] = {
+    LoginPurpose.REPORTS: READ_SHARE,
+    LoginPurpose.ADMIN: 0.1,
+    LoginPurpose.FINANCE: 0.1,
+}
+LEAST_CONNECTIONS = 5
+_FOUND = """
+SELECT pg_has_role(oid, %s, 'MEMBER') OR NOT rolcanlogin,
+       has_database_privilege(oid, current_database(), 'CONNECT')
+FROM pg_roles WHERE rolname = %s
+"""
+_LIMIT = """
+SELECT rolconnlimit, current_setting('max_connections')::int FROM pg_roles WHERE rolname = %s
+"""
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,6 +136,8 @@ def ensure_logins(
                     home, _database_key(owner), kept
                 )  # before the next line: a kill after it would lose the password
             left = _run(connection, missing)
+            if not left:
+                notes += _limit_connections(connection, purpose, wanted.user)
         address = _with_login(url, wanted)
         is_ready = not left and _accepts_login(address)
         statements += left
@@ -179,11 +199,7 @@ def _missing_statements(
     verifier = connection.pgconn.encrypt_password(
         login.password.encode(encoding), login.user.encode(encoding), b"scram-sha-256"
     ).decode()
-    found = connection.execute(
-        "SELECT pg_has_role(oid, %s, 'MEMBER') OR NOT rolcanlogin, has_database_privilege(oid, "
-        "current_database(), 'CONNECT') FROM pg_roles WHERE rolname = %s",
-        (role, login.user),
-    ).fetchone()
+    found = connection.execute(_FOUND, (role, login.user)).fetchone()
     password = sql.SQL("{} ROLE {} LOGIN PASSWORD {};")
     statements = []
     if found is None:
@@ -198,6 +214,27 @@ def _missing_statements(
         place = sql.Identifier(connection.info.dbname)
         statements.append(sql.SQL("GRANT CONNECT ON DATABASE {} TO {};").format(place, name))
     return statements
+
+
+def _limit_connections(
+    connection: psycopg.Connection[Any], purpose: LoginPurpose, user: str
+) -> list[str]:
+    """Limit the connections of a login beside the gateway's, unless it has a limit already; return
+    the note for an administrator if this login may not.
+    """
+    row = connection.execute(_LIMIT, (user,)).fetchone()
+    share = SHARES.get(purpose)
+    if share is None or row is None or row[0] >= 0:
+        return []
+    limit = sql.Literal(max(LEAST_CONNECTIONS, round(row[1] * share)))
+    refused = _run(
+        connection,
+        [sql.SQL("ALTER ROLE {} CONNECTION LIMIT {};").format(sql.Identifier(user), limit)],
+    )
+    return [
+        f"{user} may take every connection of the server. An administrator runs: {statement}"
+        for statement in refused
+    ]
 
 
 def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) -> list[str]:
@@ -223,10 +260,14 @@ def _with_login(url: str, login: Login) -> str:
     """Return the same address with another login; everything else in it, for example `sslmode`,
     stays.
     """
-    parts = urlsplit(url)
-    place = parts.netloc.rpartition("@")[2]
+    scheme, _, rest = url.partition("://")
+    authority, path, query = address_parts(rest)
+    place = authority.rpartition("@")[2]
     user, password = quote(login.user, safe=""), quote(login.password, safe="")
-    return parts._replace(netloc=f"{user}:{password}@{place}").geturl()
+    # Those of the query would win over the login.
+    others = [part for part in query.split("&") if not part.startswith(("user=", "password="))]
+    options = f"?{'&'.join(others)}" if any(others) else ""
+    return f"{scheme}://{user}:{password}@{place}{path}{options}"
 
 
 def _database_key(given: Mapping[str, Any]) -> str:

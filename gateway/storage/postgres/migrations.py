@@ -7,7 +7,7 @@ That package is at the top level of the repository.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from alembic.script import ScriptDirectory
 from alembic.script.revision import RevisionError
 from alembic.util import CommandError
 from sqlalchemy import Connection, text
+from sqlalchemy.exc import DBAPIError
 
 import migrations
 from gateway.errors import BadUsage, DatabaseUnavailable
@@ -35,8 +36,13 @@ ROLES = (
 )
 OLDEST_SERVER = 150000
 
-# Held for the whole upgrade: two replicas that start at once apply each step once.
-_LOCK_KEY = 0x746F6C6C  # "toll"
+# Locked for the whole upgrade: two replicas that start at once apply each step once. Alembic's own
+# updates of the table do not wait for this lock.
+_MAKE_LOCK = """
+CREATE TABLE IF NOT EXISTS tollgate.alembic_version
+    (version_num varchar(32) NOT NULL CONSTRAINT alembic_version_pkc PRIMARY KEY)
+"""
+_LOCK = "LOCK TABLE tollgate.alembic_version IN SHARE UPDATE EXCLUSIVE MODE"
 _OTHER_UPGRADE_LIMIT = "120s"
 _LOCK_LIMIT = "5s"  # a step that waits longer for a table would block the requests queued behind it
 
@@ -54,36 +60,59 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
         if on_step is not None:
             on_step(f"{step.up_revision_id}: {step.up_revision.doc}")
 
-    with database.explained(), _upgrading(database) as connection:
+    with database.explained(), _long_session(database) as connection:
         _check_server(connection)
-        is_new = not _has_schema(connection)
-        if is_new or _lacks_a_role(connection):
-            _check_login(connection, is_new=is_new)
-        if is_new:
-            connection.execute(text(f"CREATE SCHEMA {SCHEMA}"))
+        lacks_schema = not _has_schema(connection)
+        if lacks_schema or _lacks_a_role(connection):
+            _check_login(connection, is_new=lacks_schema)
+        has_none = not _heads_of(connection)
         connection.commit()
-        is_current = _heads_of(connection) == frozenset(_script().get_heads())
-        connection.commit()
-        if not is_current:
-            config = _config()
-            config.attributes.update(connection=connection, on_version_apply=on_version_apply)
-            with _newer_explained():
-                command.upgrade(config, "head")
+        if _is_current(connection) and not _may_adopt(connection):
+            return []  # without the lock: a login with fewer rights may look
+        with _upgrade_lock(database, is_made=has_none):
+            is_new = not _heads_of(connection)
             connection.commit()
-        if is_new:
-            # The first migration makes its months by a rule of its own, which is frozen.
-            ensure_coming_months(connection)
-        _adopt_ledger(connection)
-        connection.commit()
+            _apply(connection, is_new=is_new, on_version_apply=on_version_apply)
     return applied
+
+
+def _apply(connection: Connection, *, is_new: bool, on_version_apply: Callable[..., None]) -> None:
+    """Apply the missing revisions under the upgrade lock, and adopt a restored ledger."""
+    if not _is_current(connection):
+        config = _config()
+        config.attributes.update(connection=connection, on_version_apply=on_version_apply)
+        with _newer_explained():
+            command.upgrade(config, "head")
+        connection.commit()
+    if is_new:
+        # The first migration makes its months by a rule of its own, which is frozen.
+        ensure_coming_months(connection)
+    _adopt_ledger(connection)
+    connection.commit()
+
+
+def _is_current(connection: Connection) -> bool:
+    """Return True if every revision of this installation was applied."""
+    is_current = _has_schema(connection) and _heads_of(connection) == frozenset(
+        _script().get_heads()
+    )
+    connection.commit()
+    return is_current
+
+
+def _may_adopt(connection: Connection) -> bool:
+    """Return True if this login may adopt a restored ledger: the owner of the schema alone may."""
+    may = text("SELECT has_function_privilege('tollgate.adopt_ledger()', 'EXECUTE')")
+    is_allowed = bool(connection.execute(may).scalar_one())
+    connection.commit()
+    return is_allowed
 
 
 def _adopt_ledger(connection: Connection) -> None:
     """Let a ledger that was restored from another server's dump count by this server's
-    transactions. Only the owner of the schema may; without that right nothing happens.
+    transactions. Without the right to, nothing happens.
     """
-    may = text("SELECT has_function_privilege('tollgate.adopt_ledger()', 'EXECUTE')")
-    if connection.execute(may).scalar_one():
+    if _may_adopt(connection):
         connection.execute(text("SELECT tollgate.adopt_ledger()"))
 
 
@@ -106,19 +135,31 @@ def pending(database: Database) -> list[str]:
 
 
 @contextmanager
-def _upgrading(database: Database) -> Iterator[Connection]:
-    """Yield a separate connection that holds the upgrade lock; closing it returns the lock and
-    the settings.
-    """
+def _long_session(database: Database) -> Iterator[Connection]:
+    """Yield a separate connection whose statements may take as long as a migration needs."""
     with database.engine.connect() as connection:
         connection.detach()
-        connection.execute(text(f"SET lock_timeout = '{_OTHER_UPGRADE_LIMIT}'"))
+        connection.execute(text(f"SET lock_timeout = '{_LOCK_LIMIT}'"))
         connection.execute(text("SET statement_timeout = 0"))
         connection.execute(text("SET idle_in_transaction_session_timeout = 0"))
-        connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
-        connection.execute(text(f"SET lock_timeout = '{_LOCK_LIMIT}'"))
         connection.commit()
         yield connection
+
+
+@contextmanager
+def _upgrade_lock(database: Database, *, is_made: bool) -> Iterator[None]:
+    """Hold the upgrade lock, which ends with its own connection; `is_made`: make its table
+    first.
+    """
+    with _long_session(database) as connection:
+        connection.execute(text(f"SET lock_timeout = '{_OTHER_UPGRADE_LIMIT}'"))
+        connection.commit()
+        if is_made:
+            with suppress(DBAPIError), connection.begin():  # another upgrade may make it now
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+                connection.execute(text(_MAKE_LOCK))
+        connection.execute(text(_LOCK))
+        yield
 
 
 @contextmanager

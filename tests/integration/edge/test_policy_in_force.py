@@ -21,6 +21,7 @@ import httpx2
 import psycopg
 import pytest
 
+from gateway.storage.postgres.locks import Lock
 from tests import plain_http
 from tests.gateway_process import REPOSITORY, FakeUpstreamProcess, Gateway, StartGateway, free_port
 from tests.waiting import eventually
@@ -270,11 +271,14 @@ def test_of_two_simultaneous_applies_one_wins_and_one_is_refused(
         file.write_text(document(fake_upstream.url, order=order))
 
     def are_both_there() -> bool:
-        waiting = "SELECT count(*) AS n FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+        waiting = (
+            "SELECT count(*) AS n FROM pg_locks "
+            "WHERE relation = 'tollgate.lock_policies'::regclass AND NOT granted"
+        )
         return bool(gateway.query(waiting)[0]["n"] == 2)
 
     with psycopg.connect(gateway.database_url) as admission, ThreadPoolExecutor(2) as pool:
-        admission.execute("SELECT pg_advisory_xact_lock(hashtext('tollgate.policies'))")
+        admission.execute(Lock.POLICIES.taken.encode())
         running = [
             pool.submit(run, gateway, "policy", "apply", str(file), "--yes", "--no-wait")
             for file in files

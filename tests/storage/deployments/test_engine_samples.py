@@ -18,6 +18,7 @@ from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.storage.deployments.engine_samples import KEPT, EngineSamples
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
+from gateway.storage.postgres.locks import Lock
 from gateway.wire.policy import to_yaml
 from tests import factories
 
@@ -288,11 +289,11 @@ def test_old_samples_go_and_hours_stay(samples: EngineSamples, database_url: str
 def test_one_worker_leads_until_its_connection_dies(database_url: str) -> None:
     """Two leaders would probe twice; without a leader, hours would be missing."""
     database = Database(database_url, role="tollgate_gateway")
-    first, second = Leadership(database, "engines"), Leadership(database, "engines")
+    first, second = (Leadership(database, Lock.LEADER_ENGINES) for _ in range(2))
     assert first.is_mine()
     assert first.is_mine()
     assert not second.is_mine()
-    assert Leadership(database, "another job").is_mine()
+    assert Leadership(database, Lock.LEADER_STATEMENTS).is_mine()
     end_leaders(database_url)
     assert second.is_mine()
     assert not first.is_mine()
@@ -306,7 +307,7 @@ def end_leaders(database_url: str) -> None:
     """End the sessions that hold a job, as if their processes had ended."""
     with psycopg.connect(database_url, autocommit=True) as admin:
         admin.execute(
-            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE locktype = 'advisory' AND "
-            "granted AND database = (SELECT oid FROM pg_database WHERE datname = "
-            "current_database())"
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_locks WHERE mode = 'ExclusiveLock' "
+            "AND relation IS NOT NULL AND granted AND database = "
+            "(SELECT oid FROM pg_database WHERE datname = current_database())"
         )

@@ -37,6 +37,7 @@ from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import Lock
 from tests.storage.factories import NOON, PEPPER, event, key, price, request_id
 
 JOURNAL = UUID(int=7)
@@ -67,9 +68,11 @@ NOT_ACTS = {
     "engine_probes",
     "engine_samples",
     "gpu_hours",
+    "refusal_counts",
     "refusals",
     "idempotency_claims",
     "leases",
+    *(f"lock_{lock}" for lock in Lock),  # never written
     "ledger_server",
     "limit_slots",
     "limit_ticks",
@@ -397,8 +400,9 @@ def test_a_gateway_waits_for_no_act(admin: Database, gateway: Database) -> None:
             busy.execute(text("SET LOCAL lock_timeout = '50ms'"))
             held = busy.execute(
                 text(
-                    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
-                    "database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+                    "SELECT count(*) FROM pg_locks "
+                    "WHERE relation = 'tollgate.lock_audit_log'::regclass AND database = "
+                    "(SELECT oid FROM pg_database WHERE datname = current_database())"
                 )
             ).scalar_one()
         Ledger(gateway).write([event(1), event(2, cost_nusd=None, held_nusd=5)])

@@ -1,0 +1,186 @@
+"""Judges the Postgres server behind an address: what it loses in a crash or a failover, what every
+login may do there, and who waits for whom; asks no server.
+
+What needs a superuser is a finding with its SQL. The embedded server has it done at its start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gateway.domain.checks import Check, Status
+
+DURABLE = frozenset({"on", "remote_apply"})  # values of synchronous_commit that wait for disks
+QUEUE_WARN_SHARE = 0.5  # of the queue of notifications; a full one stops policies and revocations
+TEMP_FILE_LIMIT = "8GB"  # of one session; sorting a month of ten million events takes 3 GB
+
+
+@dataclass(frozen=True, slots=True)
+class HeldLock:
+    """A lock of Tollgate that a session has, or for which another session waits.
+
+    `waiting` is the number of sessions that have waited for it for more than a second.
+    """
+
+    name: str
+    process: int
+    login: str
+    application: str
+    waiting: int = 0
+
+    @property
+    def holder(self) -> str:
+        """Return the session for messages, so that an administrator can end it."""
+        named = f" ({self.application})" if self.application else ""
+        return f"process {self.process} of login {self.login or '?'}{named}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerFacts:
+    """The settings and rights of a server, as any login may read them.
+
+    `weak_commits` are the places (server, database or role) that set `synchronous_commit` to a
+    value below `on`. `public_writes` are the functions with which every login may write to the
+    disk. `unlimited` are the logins beside the gateway's without a limit of connections.
+    `read_limit` is the number that suits a reader's.
+    """
+
+    database: str
+    fsync: bool
+    full_page_writes: bool
+    weak_commits: tuple[tuple[str, str], ...]
+    standbys: int
+    synchronous_standbys: str
+    public_writes: tuple[str, ...]
+    public_may_make_tables: bool
+    public_may_make_temporary: bool
+    limits_temporary_files: bool
+    unlimited: tuple[str, ...]
+    read_limit: int
+    queue_share: float
+    locks: tuple[HeldLock, ...]
+
+
+def server_checks(facts: ServerFacts) -> Iterator[Check]:
+    """Yield the checks of durability, of the rights of every login, of connections and of locks."""
+    yield _durability(facts)
+    yield from _weak_commits(facts)
+    if facts.standbys and not facts.synchronous_standbys:
+        yield Check(
+            "standbys",
+            Status.WARN,
+            f"{facts.standbys} server(s) copy this one later: a failover to one of them loses the "
+            "events, budgets and revoked keys that it had not received yet",
+            "as a superuser: ALTER SYSTEM SET synchronous_standby_names = 'ANY 1 (*)'; SELECT "
+            "pg_reload_conf();",
+        )
+    yield _rights(facts)
+    if facts.unlimited:
+        yield Check(
+            "connections",
+            Status.WARN,
+            f"no limit of connections: {', '.join(facts.unlimited)}; one of them can take all that "
+            "the gateway needs",
+            " ".join(
+                f"ALTER ROLE {quoted(login)} CONNECTION LIMIT {facts.read_limit};"
+                for login in facts.unlimited
+            ),
+        )
+    if facts.queue_share > QUEUE_WARN_SHARE:
+        yield Check(
+            "notifications",
+            Status.WARN,
+            f"the queue of notifications is {facts.queue_share:.0%} full: when it is full, no key "
+            "can be revoked and no policy applied",
+            "end the session that listens with an open transaction: SELECT pid, usename, "
+            "xact_start FROM pg_stat_activity ORDER BY xact_start LIMIT 5;",
+        )
+    yield _locks(facts)
+
+
+def quoted(name: str) -> str:
+    """Return a name as a quoted SQL identifier."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _durability(facts: ServerFacts) -> Check:
+    """Return the check of what a crash of the server itself would lose."""
+    if not facts.fsync:
+        return Check(
+            "durability",
+            Status.FAIL,
+            "fsync is off: after a power cut this server has lost or damaged booked events",
+            "as a superuser: ALTER SYSTEM SET fsync = on; SELECT pg_reload_conf();",
+        )
+    if not facts.full_page_writes:
+        return Check(
+            "durability",
+            Status.WARN,
+            "full_page_writes is off: a power cut may damage pages, unless the file system writes "
+            "each page whole (as ZFS does)",
+            "as a superuser: ALTER SYSTEM SET full_page_writes = on; SELECT pg_reload_conf();",
+        )
+    return Check(
+        "durability", Status.OK, "fsync is on, and each of Tollgate's commits waits for the disk"
+    )
+
+
+def _weak_commits(facts: ServerFacts) -> Iterator[Check]:
+    """Yield a warning for each place that lets commits of other sessions not wait for the disk."""
+    for place, value in facts.weak_commits:
+        yield Check(
+            "synchronous_commit",
+            Status.WARN,
+            f"{place} sets it to {value}: Tollgate's sessions ask for on, but what others change "
+            "by hand may be undone by a crash",
+            f"ALTER {place} RESET synchronous_commit;"
+            if place.startswith(("ROLE", "DATABASE"))
+            else "as a superuser: ALTER SYSTEM RESET synchronous_commit; SELECT pg_reload_conf();",
+        )
+
+
+def _rights(facts: ServerFacts) -> Check:
+    """Return the check of what every login, so also a reader, may write on the server's disk."""
+    database = quoted(facts.database)
+    findings, remedies = [], []
+    if facts.public_writes:
+        findings.append("make large objects")
+        remedies.append(
+            f"as a superuser: REVOKE EXECUTE ON FUNCTION {', '.join(facts.public_writes)} FROM "
+            "PUBLIC;"
+        )
+    if facts.public_may_make_tables:
+        findings.append("make tables in schema public")
+        remedies.append("as its owner: REVOKE CREATE ON SCHEMA public FROM PUBLIC;")
+    if facts.public_may_make_temporary:
+        findings.append("make temporary tables")
+        remedies.append(
+            f"as its owner: REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC; GRANT TEMPORARY "
+            f"ON DATABASE {database} TO tollgate_gateway, tollgate_admin;"
+        )
+    if not facts.limits_temporary_files:
+        findings.append("fill the disk by the temporary files of one question")
+        remedies.append(
+            f"as a superuser: ALTER DATABASE {database} SET temp_file_limit = '{TEMP_FILE_LIMIT}';"
+        )
+    if findings:
+        finding = f"every login of this server, so also a reader, may {'; '.join(findings)}"
+        return Check("rights", Status.WARN, finding, "\n".join(remedies))
+    return Check("rights", Status.OK, "a login without rights of its own can keep nothing here")
+
+
+def _locks(facts: ServerFacts) -> Check:
+    """Return the check of Tollgate's locks: who has them, and whether others wait."""
+    waited = [lock for lock in facts.locks if lock.waiting]
+    if waited:
+        finding = "; ".join(
+            f"{lock.holder} has {lock.name}, and {lock.waiting} wait for it" for lock in waited
+        )
+        ends = " ".join(
+            f"SELECT pg_terminate_backend({process});"
+            for process in sorted({lock.process for lock in waited})
+        )
+        return Check("locks", Status.WARN, finding, f"as a superuser or that login: {ends}")
+    held = "; ".join(f"{lock.name}: {lock.holder}" for lock in facts.locks)
+    return Check("locks", Status.OK, f"no session waits{f' ({held})' if held else ''}")

@@ -1,0 +1,82 @@
+"""Reads the settings and rights of a server that decide what it may lose and what any login may do,
+with the rights of any login; judges nothing.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import text
+
+from gateway.domain.database_server import DURABLE, HeldLock, ServerFacts
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import HELD
+
+# With them a login makes large objects, which have no owner's limit. Others only change such ones.
+_MAKERS = "lo_creat", "lo_create", "lo_from_bytea"
+READ_SHARE = 0.4  # of all connections; the gateway keeps the larger part
+
+_SETTINGS = """
+SELECT current_database() AS database, current_setting('fsync')::boolean AS fsync,
+       current_setting('full_page_writes')::boolean AS full_page_writes,
+       current_setting('synchronous_standby_names') AS synchronous_standbys,
+       (SELECT count(*) FROM pg_stat_replication WHERE application_name !~ 'pg_basebackup') AS
+         standbys,
+       current_setting('temp_file_limit') <> '-1' AS limits_temporary_files,
+       current_setting('max_connections')::int AS connections,
+       has_schema_privilege('public', 'public', 'CREATE') AS public_may_make_tables,
+       has_database_privilege('public', current_database(), 'TEMPORARY') AS
+         public_may_make_temporary,
+       (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit') AS own_commit,
+       pg_notification_queue_usage() AS queue_share
+"""
+_WEAK = """
+SELECT CASE WHEN setrole <> 0 THEN 'ROLE ' || quote_ident(pg_get_userbyid(setrole))
+            ELSE 'DATABASE ' || quote_ident(current_database()) END,
+       split_part(setting, '=', 2)
+FROM pg_db_role_setting, unnest(setconfig) AS setting
+WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
+  AND split_part(setting, '=', 1) = 'synchronous_commit'
+ORDER BY 1
+"""
+_PUBLIC_WRITES = """
+SELECT proname || '(' || oidvectortypes(proargtypes) || ')' FROM pg_proc
+WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY(:names)
+  AND has_function_privilege('public', oid, 'EXECUTE')
+ORDER BY 1
+"""
+_UNLIMITED = """
+SELECT rolname::text FROM pg_roles
+WHERE rolcanlogin AND rolconnlimit < 0 AND NOT rolsuper
+  AND (pg_has_role(oid, 'tollgate_reader', 'MEMBER')
+       OR pg_has_role(oid, 'tollgate_finance', 'MEMBER'))
+  AND NOT pg_has_role(oid, 'tollgate_gateway', 'MEMBER')
+  AND has_database_privilege(oid, current_database(), 'CONNECT')
+ORDER BY 1
+"""
+
+
+def read_facts(database: Database) -> ServerFacts:
+    """Return the facts of the server. Raises `DatabaseUnavailable`."""
+    with database.begin() as connection:
+        row = dict(connection.execute(text(_SETTINGS)).mappings().one())
+        connections, own_commit = row.pop("connections"), str(row.pop("own_commit"))
+        weak = [
+            (str(place), str(value))
+            for place, value in connection.execute(text(_WEAK))
+            if value not in DURABLE
+        ]
+        if own_commit not in DURABLE and not weak:
+            weak = [("the server", own_commit)]
+        writes = connection.execute(text(_PUBLIC_WRITES), {"names": list(_MAKERS)}).scalars()
+        return ServerFacts(
+            **row,
+            weak_commits=tuple(weak),
+            public_writes=tuple(map(str, writes)),
+            unlimited=tuple(map(str, connection.execute(text(_UNLIMITED)).scalars())),
+            read_limit=read_limit(connections),
+            locks=tuple(HeldLock(**held) for held in connection.execute(text(HELD)).mappings()),
+        )
+
+
+def read_limit(connections: int) -> int:
+    """Return the limit of connections of a reader's login at a server with so many."""
+    return max(5, round(connections * READ_SHARE))

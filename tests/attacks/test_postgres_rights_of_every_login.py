@@ -1,0 +1,123 @@
+"""Audit 18: what Postgres lets every login do: keep large objects, make temporary tables, and fill
+the disk by one question.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from gateway.domain.checks import Status
+from gateway.domain.database_server import server_checks
+from gateway.domain.logins import LoginPurpose
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres import logins, migrations
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.server_facts import read_facts
+from tests.storage.factories import event
+
+WRITES = [
+    "SELECT lo_creat(-1)",
+    "SELECT lo_create(0)",
+    r"SELECT lo_from_bytea(0, '\x00')",
+    "CREATE TABLE public.mine (n int)",
+    "CREATE TABLE mine (n int)",
+    "SET temp_file_limit = -1",
+    "SET SESSION AUTHORIZATION DEFAULT; SET temp_file_limit = -1",
+    "ALTER SYSTEM SET temp_file_limit = -1",
+    "COPY (SELECT 1) TO '/tmp/mine'",
+    "COPY (SELECT 1) TO PROGRAM 'true'",
+    "SELECT pg_create_physical_replication_slot('mine')",
+    "SELECT pg_create_logical_replication_slot('mine', 'pgoutput')",
+]
+
+
+@pytest.fixture
+def stranger(postgres_url: str) -> Iterator[psycopg.Connection[tuple[object, ...]]]:
+    """Yield a session of a login without any right of its own, in the product's own database."""
+    name = f"stranger_{os.getpid()}"
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
+        login = conninfo_to_dict(postgres_url) | {"user": name, "password": "x"}
+        try:
+            with psycopg.connect(make_conninfo(**login), autocommit=True) as connection:
+                yield connection
+        finally:
+            owner.execute(f"DROP ROLE {name}".encode())
+
+
+@pytest.mark.parametrize("statement", WRITES)
+def test_a_login_keeps_nothing_on_the_embedded_server(
+    stranger: psycopg.Connection[tuple[object, ...]], statement: str
+) -> None:
+    """A full disk of the database is 503 for every caller."""
+    with pytest.raises(
+        (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState)
+    ):
+        stranger.execute(statement.encode())
+
+
+def test_one_question_does_not_fill_the_disk(
+    stranger: psycopg.Connection[tuple[object, ...]],
+) -> None:
+    """The audit's sort wrote without end; the embedded server stops it at its limit."""
+    shown = stranger.execute("SHOW temp_file_limit").fetchone()
+    assert shown == ("8GB",)
+
+
+def test_an_upgraded_database_lets_its_writers_alone_make_temporary_tables(
+    empty_database_url: str,
+) -> None:
+    """The gateway stages events in such tables, and nobody else needs one."""
+    with closing(Database(empty_database_url)) as owner:
+        migrations.upgrade(owner)
+    with closing(Database(empty_database_url, role="tollgate_gateway")) as gateway:
+        Ledger(gateway).write([event(1)])
+    with psycopg.connect(empty_database_url) as connection:
+        for role in ("tollgate_reader", "tollgate_team_reader", "tollgate_finance"):
+            connection.execute(f"SET ROLE {role}".encode())
+            with (
+                pytest.raises(psycopg.errors.InsufficientPrivilege),
+                connection.transaction(),
+            ):
+                connection.execute("CREATE TEMP TABLE mine (n int)")
+
+
+def test_elsewhere_each_finding_has_the_sql_that_mends_it(
+    database: Database, database_url: str, postgres_url: str
+) -> None:
+    """What needs a superuser is no secret of the embedded server: its SQL works on any other."""
+    facts = read_facts(database)
+    assert facts.public_writes, "a clone of the template has Postgres's own rights"
+    (rights,) = [check for check in server_checks(facts) if check.name == "rights"]
+    assert rights.status is Status.WARN
+    server, name = conninfo_to_dict(postgres_url), conninfo_to_dict(database_url)["dbname"]
+    superuser = make_conninfo(
+        host=str(server["host"]), port=str(server["port"]), user="postgres", dbname=str(name)
+    )
+    with psycopg.connect(superuser, autocommit=True) as connection:
+        for line in rights.remedy.splitlines():
+            connection.execute(line.partition(": ")[2].encode())
+    database.close()
+    (rights,) = [check for check in server_checks(read_facts(database)) if check.name == "rights"]
+    assert rights.status is Status.OK, rights
+
+
+def test_a_login_that_changed_its_own_password_is_given_another(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """Postgres takes this right from no login. This is the way back."""
+    logins.ensure_logins(database, database_url, tmp_path, given={})
+    address = logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)
+    with psycopg.connect(address, autocommit=True) as reader:
+        reader.execute("ALTER ROLE CURRENT_USER PASSWORD 'mine'")
+    with pytest.raises(psycopg.OperationalError):
+        psycopg.connect(address)
+    logins.ensure_logins(database, database_url, tmp_path, given={}, renews=True)
+    psycopg.connect(logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)).close()
