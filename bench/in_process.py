@@ -68,7 +68,7 @@ from gateway.serving.context import request_ids
 from gateway.storage.budgets.budgets import BudgetLeaseTable
 from gateway.storage.budgets.idempotency import ClaimTable
 from gateway.storage.budgets.limits import LimitWindows
-from gateway.storage.budgets.refusals import RefusalStore
+from gateway.storage.budgets.refusals import RefusalFolder, RefusalStore
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.ledger.event_journal import open_own
 from gateway.storage.postgres.database import Database
@@ -216,7 +216,12 @@ class Stage:
         )
         limiter = Limiter(LimitWindows(database), clock, worker=worker)
         claims = Claims(ClaimTable(database), clock, secret=PEPPER.secret, journal_id=worker)
-        refusals = Refusals(RefusalStore(database).write, clock, journal_id=worker)
+        refusals = Refusals(
+            RefusalStore(database),
+            clock,
+            journal_id=worker,
+            files=RefusalFolder(folder / "refusals"),
+        )
         admission = Admission(
             budget_leases=budget_leases,
             limiter=limiter,

@@ -8,7 +8,7 @@ import asyncio
 import math
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
@@ -443,8 +443,18 @@ class FakeRefusals:
 
     counts: dict[tuple[UUID, RefusalCountKey], int] = field(default_factory=dict)
     is_away: bool = False
+    kept: dict[UUID, Mapping[RefusalCountKey, int]] = field(default_factory=dict)
 
     def write(self, journal_id: UUID, counts: Mapping[RefusalCountKey, int]) -> None:
         if self.is_away:
             raise DatabaseUnavailable("away")
         self.counts |= {(journal_id, refused): times for refused, times in counts.items()}
+
+    def keep(self, journal_id: UUID, counts: Mapping[RefusalCountKey, int]) -> None:
+        self.kept[journal_id] = dict(counts)
+
+    def forget(self, journal_id: UUID) -> None:
+        self.kept.pop(journal_id, None)
+
+    def left(self) -> Iterable[tuple[UUID, Mapping[RefusalCountKey, int]]]:
+        yield from list(self.kept.items())

@@ -166,7 +166,7 @@ def _show_errors(found: TeamPage) -> None:
 
 
 def _show_refusals(found: TeamPage) -> None:
-    """Show the team's refused requests by code and route."""
+    """Show the team's refused requests by code, rule and route."""
     st.subheader("Refused requests")
     if not found.refusals:
         st.write("None in the last seven days.")
@@ -175,6 +175,7 @@ def _show_refusals(found: TeamPage) -> None:
     show_cells(
         {
             "Code": [one.code for one in refusals],
+            "Budget, limit or rule": [one.rule or NOTHING for one in refusals],
             "Route": [one.route or NOTHING for one in refusals],
             "Requests": [count(one.requests) for one in refusals],
             "Last hour (UTC)": [moment(one.last_hour) for one in refusals],

@@ -64,16 +64,24 @@ def authenticate(
     if record is None:
         record = snapshot.checked[fingerprint] = _checked(key, snapshot, holder)
     if record.expires_at is not None and record.expires_at <= now():
-        raise InvalidApiKey(f"The API key {record.key_id} has expired. {_HOW}")
+        raise _refused(record, f"The API key {record.key_id} has expired. {_HOW}")
     if record.is_paused:
-        raise InvalidApiKey(
-            f"The API key {record.key_id} is paused. A team's admin can resume it, or make another."
+        raise _refused(
+            record,
+            f"The API key {record.key_id} is paused. A team's admin can resume it, or make "
+            "another.",
         )
     if record.is_demo and not allows_demo:
-        raise InvalidApiKey(
-            f"The API key {record.key_id} is a demo key, and this gateway takes none. {_HOW}"
+        raise _refused(
+            record,
+            f"The API key {record.key_id} is a demo key, and this gateway takes none. {_HOW}",
         )
-    _require_team(snapshot, record.team)
+    if record.team not in snapshot.policy.policy.teams:
+        raise _refused(
+            record,
+            f"The key's team {record.team} is not in policy version {snapshot.policy.version}. Ask "
+            "an admin to add it.",
+        )
     return Caller(key_id=record.key_id, team=record.team, project=record.project)
 
 
@@ -118,10 +126,8 @@ def _presented(headers: Iterable[tuple[bytes, bytes]]) -> str | None:
     return token.strip() if scheme.lower() == "bearer" and token else found
 
 
-def _require_team(snapshot: Snapshot, team: str) -> None:
-    """Raise `InvalidApiKey` if the key's team is not in the current policy."""
-    if team not in snapshot.policy.policy.teams:
-        raise InvalidApiKey(
-            f"The key's team {team} is not in policy version {snapshot.policy.version}. Ask an "
-            "admin to add it."
-        )
+def _refused(record: KeyRecord, message: str) -> InvalidApiKey:
+    """Return the error for a key that is right and may not be used."""
+    error = InvalidApiKey(message)
+    error.of_team, error.of_key = record.team, record.key_id
+    return error

@@ -32,7 +32,7 @@ from gateway.domain.ids import day_of, text_of
 from gateway.domain.money import plain_usd
 from gateway.domain.request.end_user import recorded_end_user
 from gateway.domain.request.request import Caller, Request, RequestBody
-from gateway.errors import JournalFull, RequestError, UpstreamError
+from gateway.errors import InvalidApiKey, JournalFull, RequestError, UpstreamError
 from gateway.services.limits.limiter import Limiter
 from gateway.services.ports import Clock
 from gateway.services.request.attempt import Attempt
@@ -84,6 +84,7 @@ class Forwarder:
         try:
             await self._serve(call, exchange)
         except RequestError as error:
+            self._count(call, error)
             # A deliberate error needs no frames, and they would hold the request or the holder of
             # the error.
             await call.refuse(error.with_traceback(None))
@@ -142,6 +143,7 @@ class Forwarder:
                 team, project=request.project, key_id=caller.key_id, day=day
             )
             call.limits = terms.limits
+            call.request = request
             answer = await self.requests.answer(
                 request, call.snapshot, terms=terms, received_s=call.received_s
             )
@@ -149,6 +151,30 @@ class Forwarder:
         finally:
             exchange.on_leaving = None
             self.slots.release(caller.team)
+
+    def _count(self, call: _Call, error: RequestError) -> None:
+        """Count a refusal of a known key: nothing was sent, so no event tells of it."""
+        request, caller = call.request, call.caller
+        if error.attempts:
+            return
+        if caller is None:
+            if isinstance(error, InvalidApiKey) and error.of_team:
+                self.requests.refusals.note(
+                    error.of_team, error.code, rules=(), key_id=error.of_key
+                )
+            return
+        route = None
+        if request is not None and call.snapshot is not None:
+            route = call.snapshot.policy.policy.route_for(request.body.facts.model)
+        self.requests.refusals.note(
+            caller.team,
+            error.code,
+            rules=error.rules,
+            route="" if route is None else route.name,
+            data_class="" if request is None else request.data_class.label,
+            project=(caller.project if request is None else request.project) or "",
+            key_id=caller.key_id,
+        )
 
     def _new_request(
         self,
@@ -199,6 +225,7 @@ class _Call:
         self.request_id, self._metrics, self._task = request_id, metrics, task
         self.caller: Caller | None = None
         self.snapshot: Snapshot | None = None
+        self.request: Request | None = None
         self.limits: tuple[LimitedBy, ...] = ()
         self._limiter, self._trimmer = limiter, trimmer
         self.status = 0

@@ -102,7 +102,8 @@ def bind(host: str, port: int, place: ListenerPlace = CALLERS) -> socket.socket:
     except OSError as broken:
         listener.close()
         raise BadUsage(
-            f"Cannot {place.purpose} on {host_and_port(host, port)}: {broken.strerror}. Choose another "
+            f"Cannot {place.purpose} on {host_and_port(host, port)}: {broken.strerror}. Choose "
+            "another "
             + (
                 f"port with {place.port_setting}."
                 if broken.errno in PORT_ERRORS

@@ -17,7 +17,7 @@ from gateway.serving.context import ProcessContext
 from gateway.storage.budgets.budgets import BudgetLeaseTable
 from gateway.storage.budgets.idempotency import ClaimTable
 from gateway.storage.budgets.limits import LimitWindows
-from gateway.storage.budgets.refusals import RefusalStore
+from gateway.storage.budgets.refusals import RefusalFolder, RefusalStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,12 @@ def build_admission_parts(context: ProcessContext, worker: UUID) -> AdmissionPar
     claims = Claims(
         ClaimTable(database), clock, secret=claim_secret(context.peppers[-1]), journal_id=worker
     )
-    refusals = Refusals(RefusalStore(database).write, clock, journal_id=worker)
+    refusals = Refusals(
+        RefusalStore(database),
+        clock,
+        journal_id=worker,
+        files=RefusalFolder(settings.home_path / "refusals"),
+    )
     admission = Admission(
         budget_leases=budget_leases, limiter=limiter, claims=claims, refusals=refusals, clock=clock
     )

@@ -213,7 +213,8 @@ class Lane:
         budget_leases = BudgetLeases(FakeLeases(), clock, worker=uuid4(), lease_s=900, wait_s=5.0)
         limiter = Limiter(LimitWindows(database), clock, worker=uuid4())
         claims = Claims(ClaimTable(database), clock, secret=b"secret", journal_id=uuid4())
-        refusals = Refusals(FakeRefusals(), clock, journal_id=uuid4())
+        counted = FakeRefusals()
+        refusals = Refusals(counted, clock, journal_id=uuid4(), files=counted)
         limits = DrainLimits(answers=0, seconds=1, events=1)
         service = RequestService(
             transport=self._transport,

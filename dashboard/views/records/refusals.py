@@ -1,5 +1,5 @@
-"""Draws the page *Refusals*: refused requests over time by code, by team or route, and the latest
-ones, each with its remedy.
+"""Draws the page *Refusals*: refused requests over time by code, by team, project, key or route,
+and the latest ones, each with its remedy.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from dashboard.tables import show_report
 from dashboard.views.records.pickers import values_of
 from gateway.reports import Dataset, Dimension, Report
 
-# Refused requests have a team, a route and a time, and no cost.
-SPLITS = (Dimension.TEAM, Dimension.ROUTE)
+# Refused requests have a caller, a route and a time, and no cost.
+SPLITS = (Dimension.TEAM, Dimension.PROJECT, Dimension.KEY, Dimension.ROUTE)
 APPLIES = Applies(filters=(*SPLITS, Dimension.DAY), splits=SPLITS)
-LATEST = (Dimension.HOUR, *SPLITS)
-FIGURES = ("code", "rules", "requests", "share", "last_hour", "remedy")
+LATEST = (Dimension.HOUR, Dimension.TEAM, Dimension.ROUTE)
+FIGURES = ("code", "rule", "rules", "requests", "share", "last_hour", "remedy")
 MOST_LATEST = 50
 
 

@@ -271,7 +271,9 @@ class Decision:
             serving=None if facts is None else self._routes_serving(facts.operation),
             unlisted=self._unlisted_names(),
         )
-        return OBSTACLES[decisive](unplaced)
+        error = OBSTACLES[decisive](unplaced)
+        error.rules = self.denying_rules
+        return error
 
     def _decisive_kind(self) -> str:
         """Return the kind of obstacle that the caller is told about: that of its unlisted members

@@ -1,5 +1,5 @@
-"""Answers the report `refusals`: the requests that were decided against, by error code, team, route
-and time, each with the remedy. They leave no event, only hourly counts.
+"""Answers the report `refusals`: the requests that were decided against, by error code, team,
+project, key, route and time, each with the remedy. They leave no event, only hourly counts.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from gateway.storage.postgres.schema import other_views
 SHARE_DIGITS = Decimal("0.000001")
 CODE = Column(name="code", unit="", kind=ColumnKind.TEXT)
 COLUMNS = (
+    Column(name="rule", unit="", kind=ColumnKind.TEXT),
     Column(name="rules", unit="", kind=ColumnKind.TEXT),
     Column(name="requests", unit="requests", kind=ColumnKind.COUNT),
     Column(name="share", unit="of requests", kind=ColumnKind.SHARE),
     Column(name="last_hour", unit="UTC", kind=ColumnKind.TIME),
     Column(name="remedy", unit="", kind=ColumnKind.TEXT),
 )
-KNOWN = (Dimension.TEAM, Dimension.ROUTE, *TIME)
+KNOWN = (Dimension.TEAM, Dimension.PROJECT, Dimension.KEY, Dimension.ROUTE, *TIME)
 REMEDIES: Mapping[str, str] = {
     "budget_exhausted": "tollgate budget show BUDGET; raise limit_usd in the policy, or: tollgate "
     "budget grant BUDGET AMOUNT_USD --reason …",
@@ -47,6 +48,8 @@ REMEDIES: Mapping[str, str] = {
     "unavailable": "tollgate doctor names the part that does not answer",
     "idempotency_mismatch": "the caller must use another Idempotency-Key for another request",
     "idempotency_conflict": "the caller must wait for the first request with this Idempotency-Key",
+    "invalid_api_key": "the key has expired, is paused or of the demo, or its team is gone: "
+    "tollgate key list",
     "route_not_allowed": "add the route to the team's routes in the policy",
 }
 OTHER_REMEDY = "see docs/reference/errors.md"
@@ -81,13 +84,13 @@ def _counted(question: Question, by: Sequence[Split]) -> Any:
     row, groups = source.c, [_value(split, source.c).label(str(split.label)) for split in by]
     requests = cast(func.sum(row.requests), BigInteger).label("requests")
     rules = func.array_to_string(row.rules, literal_column("' '")).label("rules")
-    ordered: list[Any] = [requests.desc(), row.code, rules, *groups]
+    ordered: list[Any] = [requests.desc(), row.code, row.rule, rules, *groups]
     if by and by[0] in TIME:
         ordered.insert(0, groups[0].desc())
     return (
-        select(row.code, *groups, rules, requests, func.max(row.hour).label("last_hour"))
+        select(row.code, *groups, row.rule, rules, requests, func.max(row.hour).label("last_hour"))
         .where(*question.happened(row.hour), *_conditions(question, row))
-        .group_by(row.code, *groups, row.rules)
+        .group_by(row.code, *groups, row.rule, row.rules)
         .order_by(*ordered)
     )
 
@@ -121,6 +124,7 @@ def _cells(row: Row, by: Sequence[Split], requests: int) -> tuple[Any, ...]:
     return (
         row["code"],
         *(row[str(split.label)] for split in by),
+        row["rule"],
         row["rules"] or None,
         row["requests"],
         part,
@@ -135,7 +139,7 @@ def _require_known(splits: Sequence[Split]) -> None:
     if unknown:
         raise BadUsage(
             f"Report refusals does not know {', '.join(unknown)}: a refused request leaves a count "
-            f"by hour, team and route. Use: {', '.join(KNOWN)}."
+            f"by hour, team, project, key and route. Use: {', '.join(KNOWN)}."
         )
 
 
@@ -146,8 +150,9 @@ def _notes(question: Question, requests: int) -> tuple[str, ...]:
     return (
         *(() if requests else ("No request was refused in this time.",)),
         "Counts by hour (UTC) of requests that were decided against: nothing was sent and nothing "
-        "is charged. Failed authentication is not counted: it belongs to no team. The effects of "
-        "shadow mode are in report shadow.",
+        "is charged. A wrong key is not counted: it belongs to no team. Of a team and hour 1,000 "
+        "rows are kept apart; the rest is under the rule `other`. The effects of shadow mode are "
+        "in report shadow.",
     )
 
 

@@ -19,6 +19,7 @@ from gateway.reports.sources.connection import ReadSnapshot, Row
 
 LOOK_BACK = timedelta(days=7)
 MOST_ERRORS = 20
+MOST_REFUSALS = 100
 # The index of a key's events has them by time: the newest one is found at once.
 _KEYS = """
 SELECT own.key_id, own.team, own.project, own.created_at, own.expires_at, own.revoked_at,
@@ -42,9 +43,10 @@ WHERE team = :team AND occurred_at >= :since AND outcome <> 'ok'
 ORDER BY occurred_at DESC, request_id, attempt LIMIT :most
 """
 _REFUSALS = """
-SELECT code, route, max(hour) AS last_hour, sum(requests)::bigint AS requests FROM finance.refusals
-WHERE team = :team AND hour >= :since AND code NOT LIKE 'shadow:%'
-GROUP BY code, route ORDER BY max(hour) DESC, sum(requests) DESC, code, route
+SELECT code, rule, route, max(hour) AS last_hour, sum(requests)::bigint AS requests
+FROM finance.refusals WHERE team = :team AND hour >= :since AND code NOT LIKE 'shadow:%'
+GROUP BY code, rule, route ORDER BY max(hour) DESC, sum(requests) DESC, code, rule, route
+LIMIT :most
 """
 
 
@@ -77,9 +79,12 @@ class ErrorsOfTeam:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusalsOfTeam:
-    """The refused requests of one code on one route; `last_hour` is the newest hour with one."""
+    """The refused requests of one code by one budget, limit or rule on one route; `last_hour` is
+    the newest hour with one.
+    """
 
     code: str
+    rule: str | None
     route: str | None
     last_hour: datetime
     requests: int
@@ -118,7 +123,7 @@ def team_page(snapshot: ReadSnapshot, team: str, now: datetime) -> TeamPage:
     limits = snapshot.rows(_LIMITS, team=team)
     since = now - LOOK_BACK
     errors = snapshot.rows(_ERRORS, team=team, since=since, most=MOST_ERRORS)
-    refused = snapshot.rows(_REFUSALS, team=team, since=since)
+    refused = snapshot.rows(_REFUSALS, team=team, since=since, most=MOST_REFUSALS)
     return TeamPage(
         team=team,
         keys=tuple(_key(row, now) for row in snapshot.rows(_KEYS, team=team)),

@@ -431,7 +431,7 @@ class BudgetLeases:
 
 def _exhausted(budget_lease: BudgetLease, amount_nusd: int) -> BudgetExhausted:
     """Return the error for a budget without room for the amount, with its figures."""
-    return BudgetExhausted(
+    error = BudgetExhausted(
         messages.exhausted(
             budget_lease.account,
             budget_lease.span,
@@ -441,3 +441,5 @@ def _exhausted(budget_lease: BudgetLease, amount_nusd: int) -> BudgetExhausted:
             hold_nusd=amount_nusd,
         )
     )
+    error.rules = (budget_lease.account.account_id,)
+    return error

@@ -20,26 +20,32 @@ FIELDS = {
 def refusal(limit_id: str, measure: LimitUnit, limit: int, *, wait_s: float) -> RequestError:
     """Return the error for a request over a limit that is used up for the next `wait_s` seconds."""
     retry_after_s = min(max(wait_s, 0.001), LONGEST_S)
+    error: RequestError
     if measure is LimitUnit.CONCURRENT:
-        return ConcurrencyLimited(
+        error = ConcurrencyLimited(
             f"{limit_id} may have {limit:,} requests running at once, and has. "
             f"Try again when one has ended, or {_ask_for(limit_id, measure)}",
             retry_after_s=retry_after_s,
         )
-    return RateLimited(
-        f"{limit_id} may use {limit:,} {measure} in any 60 seconds, and this one would be more. "
-        f"Try again in {ceil(retry_after_s)} s, or {_ask_for(limit_id, measure)}",
-        retry_after_s=retry_after_s,
-    )
+    else:
+        error = RateLimited(
+            f"{limit_id} may use {limit:,} {measure} in any 60 seconds, and this one would be "
+            f"more. Try again in {ceil(retry_after_s)} s, or {_ask_for(limit_id, measure)}",
+            retry_after_s=retry_after_s,
+        )
+    error.rules = (limit_id,)
+    return error
 
 
 def never_fits(limit_id: str, limit: int, tokens: int) -> RequestError:
     """Return the error for a single request whose tokens are more than the whole limit."""
-    return RateLimited(
+    error = RateLimited(
         f"This request may use {tokens:,} tokens, and {limit_id} may use {limit:,} in any 60 "
         "seconds: it will never fit. Ask for fewer output tokens, or "
         f"{_ask_for(limit_id, LimitUnit.TOKENS)}"
     )
+    error.rules = (limit_id,)
+    return error
 
 
 def _ask_for(limit_id: str, measure: LimitUnit) -> str:

@@ -143,7 +143,13 @@ class Admission:
         try:
             return await self.limiter.admit((limited,), tokens)
         except (RateLimited, ConcurrencyLimited) as refused:
-            self.refusals.note(decision, f"{SHADOW}{refused.code}", rules=(limited[0],))
+            self.refusals.note(
+                decision.team.name,
+                f"{SHADOW}{refused.code}",
+                rules=(limited[0],),
+                route=decision.route.name,
+                data_class=decision.class_label,
+            )
             return None
 
     async def _hold(
@@ -155,7 +161,9 @@ class Admission:
         if not bound.is_certain and (
             hard := [account for account in accounts if account.rule.is_hard]
         ):
-            raise _unbounded(hard[0], bound, deployment)
+            unbounded = _unbounded(hard[0], bound, deployment)
+            unbounded.rules = (hard[0].account_id,)
+            raise unbounded
         return await self.budget_leases.hold(accounts, bound.nusd, moment=self.clock.now())
 
 

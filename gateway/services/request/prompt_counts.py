@@ -60,7 +60,15 @@ class PromptCounts:
         facts = request.body.facts
         decision = self.requests.decide(request, snapshot)
         if refusal := decision.refusal(facts):
-            self.requests.refusals.note(decision, refusal.code)
+            self.requests.refusals.note(
+                request.caller.team,
+                refusal.code,
+                rules=refusal.rules,
+                route=decision.route.name,
+                data_class=decision.class_label,
+                project=request.project or "",
+                key_id=request.caller.key_id,
+            )
             raise refusal
         able = [
             choice

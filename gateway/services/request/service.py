@@ -137,7 +137,6 @@ class RequestService:
         is_hard = terms.has_hard_budget
         decision = self.decide(request, snapshot, is_hard=is_hard)
         if refusal := decision.refusal(request.body.facts):
-            self.refusals.note(decision, refusal.code)
             raise refusal
         if request.body.facts.previous_response is None:
             ranking = self._rank(request, decision, snapshot, is_hard=is_hard)
@@ -246,7 +245,6 @@ class RequestService:
             )
         require_same(stored, decision.candidates[0].deployment)
         if refusal := decision.refusal(facts):
-            self.refusals.note(decision, refusal.code)
             raise refusal
         if decision.route is whole.route:
             return request, decision.as_listed

@@ -15,6 +15,7 @@ from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, applied, cli, cli_at, policy_file
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import Write, page, texts
+from tests.refused import refuse
 from tests.storage.factories import event
 
 __all__ = ["applied", "cli", "cli_at", "policy_file"]  # fixtures of the command line
@@ -46,25 +47,15 @@ def residency_page() -> None:
 
 
 @pytest.fixture
-def refused(database_url: str, write: Write, database: Database) -> None:
+def refused(write: Write, database: Database) -> None:
     """Two attempts, and eight refused requests of two codes."""
     write(event(1), event(2, team="search", region="us", data_class="internal"))
     rollups.refresh(database)
-    with psycopg.connect(database_url) as connection:
-        connection.execute(
-            "INSERT INTO tollgate.journals (id, replica) VALUES "
-            "('00000000-0000-4000-8000-000000000001', 'r')"
-        )
-        for team, code, rules, requests in (
-            ("payments", "residency_denied", ["class:restricted"], 3),
-            ("search", "rate_limited", [], 5),
-        ):
-            connection.execute(
-                "INSERT INTO tollgate.refusals (hour, team, route, data_class, code, rules, "
-                "journal_id, requests) VALUES (%s, %s, 'assistant', 'restricted', %s, %s, "
-                "'00000000-0000-4000-8000-000000000001', %s)",
-                (HOUR, team, code, rules, requests),
-            )
+    for team, code, rules, times in (
+        ("payments", "residency_denied", ["class:restricted"], 3),
+        ("search", "rate_limited", [], 5),
+    ):
+        refuse(database, HOUR, team=team, code=code, rules=rules, times=times)
 
 
 def test_refusals_show_codes_teams_and_remedies(look: Open, refused: None) -> None:

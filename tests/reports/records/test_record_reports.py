@@ -9,7 +9,6 @@ from decimal import Decimal
 import psycopg
 import pytest
 
-from gateway.domain.routing.refusal_count_key import RefusalCountKey
 from gateway.errors import BadUsage, RequestError
 from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports, to_json
 from gateway.reports.records.refusals import OTHER_REMEDY, REMEDIES
@@ -17,57 +16,32 @@ from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, applied, cli, cli_at, policy_file
 from tests.policy.documents import EXAMPLE
+from tests.refused import refuse
 from tests.reports.conftest import Write
 from tests.storage.factories import event
 
 __all__ = ["applied", "cli", "cli_at", "policy_file"]  # fixtures of the command line
 HOUR = datetime(2026, 11, 20, 12, tzinfo=UTC)
-KEYS = (
-    (
-        RefusalCountKey(
-            HOUR, "payments", "assistant", "restricted", "residency_denied", ("class:restricted",)
-        ),
-        3,
-    ),
-    (
-        RefusalCountKey(
-            HOUR - timedelta(hours=30), "search", "assistant", "internal", "rate_limited", ()
-        ),
-        5,
-    ),
-    (
-        RefusalCountKey(
-            HOUR, "search", "assistant", "internal", "shadow:rate_limited", ("search",)
-        ),
-        9,
-    ),
-)
 
 
 @pytest.fixture
-def refused(database_url: str, database: Database) -> None:
+def refused(database_url: str) -> None:
     """Counts of two codes, and one of shadow mode, which refused nothing."""
-    with psycopg.connect(database_url) as connection:
-        journal = connection.execute(
-            "INSERT INTO tollgate.journals (id, replica) VALUES (gen_random_uuid(), 'r') "
-            "RETURNING id"
-        ).fetchone()
-        assert journal is not None
-        for key, requests in KEYS:
-            connection.execute(
-                "INSERT INTO tollgate.refusals (hour, team, route, data_class, code, rules, "
-                "journal_id, requests) VALUES (%s, %s, %s, %s, %s, %s, %s, %s)",
-                (
-                    key.hour,
-                    key.team,
-                    key.route,
-                    key.data_class,
-                    key.code,
-                    list(key.rules),
-                    journal[0],
-                    requests,
-                ),
-            )
+    gateway = Database(database_url, role="tollgate_gateway")
+    refuse(
+        gateway,
+        HOUR,
+        team="payments",
+        code="residency_denied",
+        times=3,
+        rules=["class:restricted"],
+        data_class="restricted",
+        project="shop",
+        key_id="k123456789",
+    )
+    refuse(gateway, HOUR - timedelta(hours=30), team="search", code="rate_limited", times=5)
+    refuse(gateway, HOUR, team="search", code="shadow:rate_limited", times=9, rules=["search"])
+    gateway.close()
 
 
 def test_refusals_are_counted_by_code_team_route_and_time(finance: Reports, refused: None) -> None:
@@ -89,6 +63,11 @@ def test_refusals_are_counted_by_code_team_route_and_time(finance: Reports, refu
     of_team = finance.run("refusals", ask(month="2026-11", where={"team": "payments"}))
     assert of_team.total == {"requests": 3}
     assert json.loads(to_json(report))["total"] == {"requests": 8}
+    by_key = finance.run("refusals", ask(month="2026-11", by=["project", "key"])).records()
+    assert [(row["project"], row["key"], row["rule"], row["requests"]) for row in by_key] == [
+        (None, None, None, 5),
+        ("shop", "k123456789", "class:restricted", 3),
+    ]
     with pytest.raises(BadUsage, match="does not know model"):
         finance.run("refusals", ask(by=["model"]))
 

@@ -124,7 +124,7 @@ class Stage:
         self.limiter = Limiter(NoWindows(), self.clock, worker=self.worker)
         self.claims = Claims(self.store, self.clock, secret=b"secret", journal_id=self.worker)
         self.counted = FakeRefusals()
-        self.refusals = Refusals(self.counted.write, self.clock, journal_id=uuid4())
+        self.refusals = Refusals(self.counted, self.clock, journal_id=uuid4(), files=self.counted)
         self.admission = Admission(
             budget_leases=self.budget_leases,
             limiter=self.limiter,

@@ -117,7 +117,7 @@ class Stage:
         self.limiter = Limiter(LimitWindows(database), self.clock, worker=uuid4())
         self.claims = Claims(ClaimTable(database), self.clock, secret=b"secret", journal_id=uuid4())
         self.counted = FakeRefusals()
-        self.refusals = Refusals(self.counted.write, self.clock, journal_id=uuid4())
+        self.refusals = Refusals(self.counted, self.clock, journal_id=uuid4(), files=self.counted)
         self.admission = Admission(
             budget_leases=self.budget_leases,
             limiter=self.limiter,

@@ -492,6 +492,9 @@ refusals = Table(
     Column("code", Text),
     Column("rules", ARRAY(Text)),
     Column("requests", BigInteger),
+    Column("project", Text),
+    Column("key_id", Text),
+    Column("rule", Text),
 )
 
 report_schedules = Table(

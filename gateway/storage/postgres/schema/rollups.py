@@ -287,6 +287,7 @@ dirty_hours = Table(
     Column("noted_at", TIMESTAMPTZ, nullable=False, server_default=text("now()")),
 )
 
+# Of releases that counted by team and route alone; a view adds up both.
 refusals = Table(
     "refusals",
     metadata,
@@ -303,4 +304,35 @@ refusals = Table(
     ),
     CheckConstraint("hour = date_trunc('hour', hour, 'UTC')", name="refusals_hour_check"),
     CheckConstraint("requests > 0", name="refusals_requests_check"),
+)
+
+refusal_counts = Table(
+    "refusal_counts",
+    metadata,
+    Column("journal_id", Uuid, primary_key=True),
+    Column("hour", TIMESTAMPTZ, primary_key=True),
+    Column("team", Text, primary_key=True),
+    Column("project", Text, primary_key=True),
+    Column("key_id", Text, primary_key=True),
+    Column("route", Text, primary_key=True),
+    Column("data_class", Text, primary_key=True),
+    Column("code", Text, primary_key=True),
+    Column("rules", ARRAY(Text), primary_key=True),
+    Column("rule", Text, primary_key=True),
+    Column("requests", BigInteger, nullable=False),
+    PrimaryKeyConstraint(
+        "hour",
+        "team",
+        "project",
+        "key_id",
+        "route",
+        "data_class",
+        "code",
+        "rules",
+        "rule",
+        "journal_id",
+        name="refusal_counts_pkey",
+    ),
+    CheckConstraint("hour = date_trunc('hour', hour, 'UTC')", name="refusal_counts_hour_check"),
+    CheckConstraint("requests > 0", name="refusal_counts_requests_check"),
 )
