@@ -16,7 +16,7 @@ import psycopg
 if TYPE_CHECKING:
     from gateway.storage.postgres.database import Session
 
-LIMIT_S = 10.0  # of the whole test, in seconds
+LIMIT_S = 5.0  # of the whole test, in seconds
 ROUNDS = 3
 _PID = "SELECT pg_catalog.pg_backend_pid()"
 

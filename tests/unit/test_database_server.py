@@ -1,0 +1,89 @@
+"""The findings about a Postgres server: each has the step that mends it, and a good server has
+none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gateway.domain.checks import Status
+from gateway.domain.database_server import HeldLock, ServerFacts, server_checks
+
+GOOD = ServerFacts(
+    database="ledger",
+    fsync=True,
+    full_page_writes=True,
+    weak_commits=(),
+    standbys=0,
+    synchronous_standbys="",
+    public_writes=(),
+    public_may_make_tables=False,
+    public_may_make_temporary=False,
+    limits_temporary_files=True,
+    unlimited=(),
+    read_limit=40,
+    queue_share=0.0,
+    locks=(),
+)
+HELD = HeldLock("policies", 7, "ada", "psql")
+
+
+def test_a_good_server_has_no_finding() -> None:
+    """A warning that is always there is not read."""
+    assert {check.status for check in server_checks(GOOD)} == {Status.OK}
+    followed = replace(GOOD, standbys=2, synchronous_standbys="ANY 1 (*)")
+    assert {check.status for check in server_checks(followed)} == {Status.OK}
+
+
+@pytest.mark.parametrize(
+    ("facts", "name", "status", "remedy"),
+    [
+        (replace(GOOD, fsync=False), "durability", Status.FAIL, "SET fsync = on"),
+        (replace(GOOD, full_page_writes=False), "durability", Status.WARN, "full_page_writes = on"),
+        (
+            replace(GOOD, weak_commits=(('ROLE "x"', "off"),)),
+            "synchronous_commit",
+            Status.WARN,
+            'ALTER ROLE "x" RESET synchronous_commit;',
+        ),
+        (
+            replace(GOOD, weak_commits=(("the server", "local"),)),
+            "synchronous_commit",
+            Status.WARN,
+            "ALTER SYSTEM RESET synchronous_commit;",
+        ),
+        (replace(GOOD, standbys=1), "standbys", Status.WARN, "synchronous_standby_names"),
+        (replace(GOOD, public_writes=("lo_creat(integer)",)), "rights", Status.WARN, "lo_creat"),
+        (replace(GOOD, public_may_make_tables=True), "rights", Status.WARN, "SCHEMA public"),
+        (replace(GOOD, public_may_make_temporary=True), "rights", Status.WARN, "TEMPORARY"),
+        (replace(GOOD, limits_temporary_files=False), "rights", Status.WARN, "temp_file_limit"),
+        (
+            replace(GOOD, unlimited=('b"i',)),
+            "connections",
+            Status.WARN,
+            'ALTER ROLE "b""i" CONNECTION LIMIT 40;',
+        ),
+        (replace(GOOD, queue_share=0.6), "notifications", Status.WARN, "xact_start"),
+        (
+            replace(GOOD, locks=(replace(HELD, waiting=2),)),
+            "locks",
+            Status.WARN,
+            "pg_terminate_backend(7)",
+        ),
+    ],
+)
+def test_each_finding_has_its_remedy(
+    facts: ServerFacts, name: str, status: Status, remedy: str
+) -> None:
+    """An operator copies the SQL; without it a finding is a riddle."""
+    (found,) = [check for check in server_checks(facts) if check.status is not Status.OK]
+    assert (found.name, found.status) == (name, status)
+    assert remedy in found.remedy
+
+
+def test_holders_of_locks_are_named_without_a_wait_too() -> None:
+    """An operator who is asked for the leader finds it."""
+    *_, locks = server_checks(replace(GOOD, locks=(HELD,)))
+    assert locks.finding == "no session waits (policies: process 7 of login ada (psql))"
