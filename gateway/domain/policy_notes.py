@@ -21,6 +21,7 @@ from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
 from gateway.domain.policy.policy import Deployment, Policy, ResidencyRule, Route, Team
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.providers.known_hosts import known_place
+from gateway.domain.providers.place_prices import premium_at
 from gateway.domain.providers.table import OPENAI_COMPATIBLE, ProviderFacts, provider_at
 from gateway.domain.residency.rules import denials, rules_for
 from gateway.domain.words import few, shown
@@ -198,6 +199,7 @@ def _on_price(deployment: Deployment) -> Iterator[tuple[str, str]]:
     rates.
     """
     price, name = deployment.price, deployment.name
+    yield from _on_place_price(deployment)
     if deployment.is_self_hosted and not (deployment.gpu or price or deployment.stand_in_price):
         yield (
             "name",
@@ -212,6 +214,25 @@ def _on_price(deployment: Deployment) -> Iterator[tuple[str, str]]:
             "price",
             f"deployment '{name}' has vision, but its price has no image_input_usd_per_mtok: if "
             "the upstream reports image tokens separately, their cost stays unknown and is held",
+        )
+
+
+def _on_place_price(deployment: Deployment) -> Iterator[tuple[str, str]]:
+    """Yield a note on an external deployment whose list price depends on a place that is not
+    known.
+    """
+    if deployment.price or deployment.gpu or deployment.is_self_hosted:
+        return
+    here = premium_at(
+        deployment.provider, deployment.base_url, deployment.region, model=deployment.model
+    )
+    if here.is_estimated:
+        yield (
+            "region",
+            f"what its tokens cost at {here.place} is not known for sure: a list price counts "
+            f"{here.factor.normalize():f} times, the dearest known factor, and its events are "
+            "flagged; write the provider's own address, 'region: global' if that is so, or "
+            "'price'",
         )
 
 

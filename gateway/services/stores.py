@@ -30,6 +30,7 @@ from gateway.domain.ledger.records import CopiedSlice, DeadLetter, Written
 from gateway.domain.ledger.resolution import BookedResolution, StatedCost
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.logins import CreatedLogins, LoginPurpose
+from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.allocation import PolicyAllocation
 from gateway.domain.policy.api_keys import KeyRecord, Pepper, StoredKey
 from gateway.domain.policy.policy import Deployment
@@ -243,6 +244,9 @@ class PriceEntries(Protocol):
     def in_force(self, deployment: str, *, limit: int) -> list[InForce]:
         """Return the prices that a deployment was charged by, newest first."""
 
+    def charged(self, deployments: Iterable[str]) -> Mapping[str, Price]:
+        """Return the latest price that each of these deployments was charged by, if any."""
+
     def store_event_prices(self, prices: Iterable[Price]) -> None:
         """Store prices so that demo events can name them; the price book and the deployments'
         charged prices stay unchanged.
@@ -253,9 +257,11 @@ class PriceList(Protocol):
     """The bundled price list; it needs no database and no network."""
 
     def builtin_price(
-        self, *, provider: str, model: str, base_url: str, at: datetime
+        self, *, provider: str, model: str, base_url: str, region: str = UNKNOWN, at: datetime
     ) -> Price | None:
-        """Return the list's price of a model at a moment, None if its full cost is unknown."""
+        """Return the list's price of a model at a moment and place, None if its full cost is
+        unknown.
+        """
 
     def key_of(self, deployment: Deployment) -> ModelKey | None:
         """Return the list's key of a deployment's model, None if the list does not know it."""

@@ -131,7 +131,9 @@ class Book:
         self.ensured.append((policy_version, dict(prices)))
 
 
-def listed(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+def listed(
+    *, provider: str, model: str, base_url: str, region: str = "", at: datetime
+) -> Price | None:
     """A list that knows one model."""
     return LIST_PRICE if (provider, model, at) == ("openai", "gpt-5.5", NOW) else None
 
@@ -320,7 +322,9 @@ def test_a_self_hosted_model_never_takes_a_list_price() -> None:
     document = changed("provider: openai\n", "provider: openai_compatible\n    self_hosted: true\n")
     policy = current(document).policy
 
-    def any_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+    def any_price(
+        *, provider: str, model: str, base_url: str, region: str = "", at: datetime
+    ) -> Price | None:
         return LIST_PRICE
 
     found = prices_of(policy, at=NOW, builtin=any_price)

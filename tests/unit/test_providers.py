@@ -285,7 +285,7 @@ def test_the_table_of_providers_is_complete() -> None:
     """Each difference has a source, and a host belongs to one provider."""
     for entry in PROVIDERS.values():
         assert entry.sources or entry.name in ("vllm", OPENAI_COMPATIBLE)
-        for host in (*entry.hosts, *entry.surcharged_hosts):
+        for host in entry.hosts:
             example = host.replace("*", "x")
             assert provider_at(example) is entry
             assert entry.is_engine or entry.needs_key

@@ -16,6 +16,7 @@ from typing import Any
 from gateway.domain.operation import CONVERSATIONS, Operation
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.providers.place_prices import PLACE_RULES
 from gateway.domain.providers.table import PROVIDERS, OutputLimit, ProviderFacts
 from gateway.storage.policy import price_list
 
@@ -36,6 +37,12 @@ fact: [provider facts](../provider-facts.md).
 ADDRESSES = """
 Words in capitals stand for your own names. `ollama` and `triton` also speak an API of their own,
 at an address without a path: `http://HOST:11434` and `http://HOST:8000`.
+"""
+PLACES = """
+List prices are multiplied by the factor of a deployment's place, on tokens and not on calls. The
+first rule of the provider that matches counts. An `unknown` place, and a host of none of these,
+takes the provider's largest factor as an estimate, unless the policy says `region: global`. `at
+most` is an estimate too. Prices of the policy and of `price add` are never multiplied.
 """
 PROVEN = """
 No key of a provider was available. An external API is proven by transcripts of its documented
@@ -67,6 +74,9 @@ def page() -> str:
             ),
             map(meter, rows),
         ),
+        "\n## Prices by place\n",
+        PLACES,
+        table(("provider", "place", "models", "times the list", "source"), by_place()),
         "\n## Differences from OpenAI's API\n",
         table(("provider", "maximum of a chat", "members that it refuses"), map(limits, rows)),
         "\n## Proven against\n",
@@ -139,6 +149,22 @@ def priced_kinds(one: ProviderFacts) -> list[str]:
 def tiers(prices: Iterable[Price]) -> list[str]:
     found = {tier for price in prices for tier in price.service_tiers}
     return [f"service_tier={tier}" for tier in sorted(found)]
+
+
+def by_place() -> Iterator[tuple[str, ...]]:
+    """Yield a row for each rule of each provider, in the order in which they are asked."""
+    for name, row in PLACE_RULES.items():
+        for rule in row:
+            patterns = (*rule.hosts, *(f"locations/{one}" for one in rule.locations))
+            regions = tuple(f"region: {one}" for one in rule.regions)
+            where = listed((*patterns, *regions), none="")
+            if rule.factor is None:
+                factor = "unknown: the dearest above"
+            else:
+                factor = f"at most {rule.factor}" if rule.is_most else str(rule.factor)
+            models = "some" if rule.models else "all"
+            place = f"{rule.place}: {where}" if where else rule.place
+            yield f"`{name}`", place, models, factor, rule.source
 
 
 def limits(one: ProviderFacts) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import typer
@@ -22,15 +23,18 @@ from gateway.domain.checks import Check, Status
 from gateway.domain.database_server import server_checks
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.policy import PolicyVersion
+from gateway.domain.pricing.pricing import Price
 from gateway.domain.words import host_and_port
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, UnsuitableDatabase
 from gateway.services.policy.apply import prices_of, unpriced, version_of
+from gateway.services.policy.place_changes import place_changes
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
     from gateway.services.stores import Stores
 
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
+PLACE_NEWS = timedelta(days=30)  # a price that changed with its place is named for so long
 _OWN_LOGINS = (
     "tollgate db upgrade, which makes a login for each purpose. If it reports an existing one: "
     "tollgate db upgrade --new-passwords"
@@ -205,7 +209,9 @@ def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
 
 
 def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
-    """Yield a failed check for each deployment without a price, or one good check for all."""
+    """Yield a failed check for each deployment without a price, or one good check for all; and a
+    warning for each whose place changes its price, or is not known.
+    """
     book = stores.prices.book(version.policy.deployments.values())
     prices = prices_of(
         version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
@@ -221,6 +227,36 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
         )
     if version.policy.deployments and not unpriced(version.policy, prices):
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
+    yield from _place_prices(prices, toolbox, stores)
+
+
+def _place_prices(prices: Mapping[str, Price], toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+    """Yield a warning for each deployment whose list price changes with its place at the next
+    start, did so lately, or is an estimate.
+    """
+    for name, change in place_changes(stores.prices.charged(prices), prices):
+        yield Check(
+            f"price {name}",
+            Status.WARN,
+            f"changes when the gateway starts: {change}",
+            f"compare it with a bill, or: tollgate price add --deployment {name} …",
+        )
+    for name, price in prices.items():
+        if price.factor == 1 and not price.is_estimated:
+            continue
+        charged = stores.prices.in_force(name, limit=2)
+        if len(charged) == 2 and charged[0].valid_from > toolbox.now() - PLACE_NEWS:
+            now, before = charged
+            since = f"since {now.valid_from:%Y-%m-%d %H:%M} UTC"
+            finding = f"{since}: {now.source}; before: {before.source}"
+            yield Check(f"price {name}", Status.OK, finding)
+        if price.is_estimated:
+            yield Check(
+                f"place {name}",
+                Status.WARN,
+                f"what its tokens cost there is not known for sure: {price.source}",
+                "write the provider's own address, 'region: global' if that is so, or 'price'",
+            )
 
 
 def _mail(version: PolicyVersion, toolbox: Toolbox) -> Iterator[Check]:

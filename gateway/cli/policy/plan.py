@@ -125,6 +125,7 @@ def make_plan(
             unresolved=_unresolved(policy, toolbox.machine.secret_problem),
             place=place,
             prices=prices_of(policy, at=now, builtin=stores.price_list.builtin_price, book=book),
+            charged=stores.prices.charged(policy.deployments),
         )
         found: Replay | None = None
         if past is not None:

@@ -46,6 +46,8 @@ COLUMNS = (
     "usd_per_mtok",
     "from_input_tokens",
     "service_tier",
+    "place",
+    "factor",
     "source",
     "price_id",
 )
@@ -100,6 +102,8 @@ def list_prices(
     A deployment takes the policy's price, else the one from `price add`, else its GPU rate, else
     the built-in list's, else the policy's stand-in. Without any its requests are refused, never
     billed at zero. Calls of a provider's tools (web_search, ...) are in USD per million calls.
+    `place` is the place of the rates, and `factor` their ratio to the list's; a place that an
+    answer may state has rows of its own.
     """
 
     toolbox: Toolbox = ctx.obj
@@ -112,7 +116,8 @@ def list_prices(
     rows = [
         row
         for name, deployment in policy.deployments.items()
-        for row in _rows(deployment, prices.get(name))
+        for price in _places(prices.get(name))
+        for row in _rows(deployment, price)
     ]
     if format is Format.TABLE:
         rows = [_for_people(COLUMNS, row) for row in rows]
@@ -121,6 +126,12 @@ def list_prices(
         note(
             f"{name} has no price: its requests are refused (unpriced_model). Give it one: "
             "tollgate price add --help"
+        )
+    for name in (name for name, price in prices.items() if price.is_estimated):
+        note(
+            f"{name}: its place is not known from its address, so it is charged by the dearest "
+            "known factor, and its events are flagged. Write the provider's own address, or the "
+            "price of your contract: tollgate price add --help"
         )
     for name in (name for name, price in prices.items() if price.is_stand_in):
         note(
@@ -178,14 +189,25 @@ def show_price(
 write_commands.register(app)
 
 
+def _places(price: Price | None) -> Iterator[Price | None]:
+    """Yield a deployment's price, and those of the places that its answers may state, each once."""
+    yield price
+    known = set() if price is None else {(price.factor, price.is_estimated)}
+    for _, elsewhere in () if price is None else price.elsewhere:
+        if (elsewhere.factor, elsewhere.is_estimated) not in known and not elsewhere.is_estimated:
+            known.add((elsewhere.factor, elsewhere.is_estimated))
+            yield elsewhere
+
+
 def _rows(deployment: Deployment, price: Price | None) -> Iterator[tuple[Any, ...]]:
     """Yield a table row for each rate of a deployment's price, or one row without a price."""
     head = (deployment.name, deployment.provider, deployment.model)
     if price is None:
-        yield (*head, None, None, None, None, "no price", None)
+        yield (*head, None, None, None, None, None, None, "no price", None)
         return
+    place = (price.place or None, price.factor, price.source, price.price_id)
     for tier, kind, from_input_tokens, usd_per_mtok in _rate_rows(price):
-        yield (*head, kind, usd_per_mtok, from_input_tokens, tier, price.source, price.price_id)
+        yield (*head, kind, usd_per_mtok, from_input_tokens, tier, *place)
 
 
 def _for_people(columns: Sequence[str], row: Sequence[Any]) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 ANY = "any"
 GLOBAL = "global"
 UNKNOWN = "unknown"
+OTHER_PLACE = "*"  # of prices by place: a stated place that has no price of its own
 UNPLACED = frozenset({GLOBAL, UNKNOWN})  # no promise about the place: only `any` allows these
 
 EUROPE = "europe"

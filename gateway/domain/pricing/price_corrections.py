@@ -25,6 +25,7 @@ class PricedEvent:
     `adjusted_nusd` is the sum of earlier repricing, in `times` steps.
 
     `is_corrected`: a person or a redelivery has corrected the cost since; that correction stands.
+    `stated_geo` is the place that the answer stated.
     """
 
     request_id: UUID
@@ -42,6 +43,7 @@ class PricedEvent:
     adjusted_nusd: int
     times: int
     is_corrected: bool = False
+    stated_geo: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from gateway.domain.money import EXACT
+from gateway.domain.places.regions import OTHER_PLACE
 from gateway.domain.pricing.tokens import (
     CALL_KINDS,
     INPUT_KINDS,
@@ -93,7 +94,9 @@ class Price:
 
     `source` names the origin of the rates, for example `policy`, `gpu rate (uncalibrated)` or
     `genai-prices 0.2.3`. Each service tier has all of its rates: none is taken from another tier.
-    `part_of` is the id of the whole price, in a price that `for_tier` made.
+    `part_of` is the id of the whole price, in a price that `for_tier` made. Its rates are those of
+    `place`, which are `factor` times the list's; `is_estimated` if the place or its factor is not
+    known. `elsewhere` has the prices of the geographies that an answer may state instead.
     """
 
     provider: str
@@ -102,6 +105,10 @@ class Price:
     rates: tuple[Rate, ...]
     is_stand_in: bool = False
     part_of: str | None = field(default=None, compare=False)
+    place: str = field(default="", compare=False)
+    factor: Decimal = field(default=Decimal(1), compare=False)
+    is_estimated: bool = False
+    elsewhere: tuple[tuple[str, Price], ...] = ()
 
     @cached_property
     def price_id(self) -> str:
@@ -146,6 +153,18 @@ class Price:
             )
         return found
 
+    def at(self, geo: str | None) -> Price:
+        """Return the price of answers that state this geography; None: they state none."""
+        if geo is None or not self.elsewhere:
+            return self
+        prices = dict(self.elsewhere)
+        return prices.get(geo.lower()) or prices.get(OTHER_PLACE, self)
+
+    @property
+    def is_flagged(self) -> bool:
+        """Return True if events at this price are flagged: it is not known for sure."""
+        return self.is_stand_in or self.is_estimated
+
     def rate(self, kind: TokenKind, *, input_tokens: int) -> Decimal | None:
         """Return USD per million of `kind` in the standard tier, by the highest context tier that
         `input_tokens` reaches.
@@ -165,9 +184,17 @@ class Price:
         return {}
 
     def dearest(self, *kinds: TokenKind) -> Decimal:
-        """Return the highest rate of any of `kinds` in any tier, 0 if none is priced."""
+        """Return the highest rate of any of `kinds` in any tier and at any place, 0 if none is
+        priced.
+        """
         return max(
-            (rate.usd_per_mtok for rate in self.rates if rate.kind in kinds), default=Decimal(0)
+            (
+                rate.usd_per_mtok
+                for price in (self, *(price for _, price in self.elsewhere))
+                for rate in price.rates
+                if rate.kind in kinds
+            ),
+            default=Decimal(0),
         )
 
     @cached_property
@@ -202,7 +229,7 @@ class Price:
     @cached_property
     def _by_tier(self) -> Mapping[str | None, Price]:
         """Return the price of each service tier by the tier's name; None is the standard one."""
-        if not self.service_tiers:
+        if not self.service_tiers and not self.elsewhere:
             return {None: self}
         return {tier: self._of_tier(tier) for tier in (None, *self.service_tiers)}
 
@@ -211,7 +238,7 @@ class Price:
         own = tuple(
             replace(rate, service_tier=None) for rate in self.rates if rate.service_tier == tier
         )
-        return replace(self, rates=own, part_of=self.price_id)
+        return replace(self, rates=own, part_of=self.price_id, elsewhere=())
 
 
 class Line(Struct, frozen=True, kw_only=True, gc=False):

@@ -107,6 +107,7 @@ def settle(
     price: Price,
     held_nusd: int,
     service_tier: str | None = None,
+    is_tier_known: bool = True,
     sent_output_tokens: int | None = None,
 ) -> Settlement:
     """Return the settlement of one attempt: the true cost by the best evidence, or its hold if the
@@ -118,13 +119,13 @@ def settle(
     request has none. A cost above the hold is charged, because the provider will bill it, and
     flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream, and is
     flagged there. Tokens that the price or the service tier does not cover are held and flagged,
-    never charged as another kind. A fee whose number of calls nothing states is held, because the
-    tokens alone would be too little.
+    never charged as another kind; so is every attempt whose tier is not known. A fee whose number
+    of calls nothing states is held, because the tokens alone would be too little.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
         return _NOTHING
-    bill = _Bill(price, service_tier, held_nusd, evidence.fee)
+    bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee)
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
     if running is not None and evidence.can_be(running):
@@ -185,6 +186,7 @@ class _Bill(Struct, frozen=True, gc=False):
     price: Price
     service_tier: str | None
     held_nusd: int
+    is_tier_known: bool
     fee: UncountedFee | None
 
     def charge(
@@ -198,6 +200,8 @@ class _Bill(Struct, frozen=True, gc=False):
         """Return the settlement of this usage at the price, or of the hold if the price cannot
         cover it.
         """
+        if not self.is_tier_known:
+            return self.hold(usage, reported=reported, is_suspect=True)
         if self.fee is not None:
             counted = self.fee.counted_in(usage)
             if counted is None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
@@ -56,7 +55,7 @@ class ProviderFacts:
     first; words in capitals stand for names of one's own. `is_engine`: deployments of it are
     self-hosted unless the policy says otherwise. `needs_key`: it refuses requests without a
     credential, which goes in `key_header`. `listed_as` is its name in the price list, None to find
-    it by the address; at `surcharged_hosts` tokens cost `surcharge` times as much as the list says.
+    it by the address; `place_prices` has its prices by place.
     `bills_after_disconnect`: whether a stream that its caller closed is billed to its end; None
     if no source states it. `running_usage`: how it reports the usage of a stream on the way;
     None if it does not. `base_path` completes an address without a path. `refuses` are members
@@ -76,7 +75,8 @@ class ProviderFacts:
     and nothing else bounds it. `salted` are the operations whose requests take `cache_salt`, which
     keeps the cached prompts of one salt from those of another; `salts_if_stated`: older versions
     refuse it, so only a policy that says `prompt_cache: separate` sends it. `text_forms` is what
-    its tokenizers read of a text; without a source, any form. `sources` say who states all this.
+    its tokenizers read of a text; without a source, any form. `tier_header` is a header of its
+    answers that states the served service tier. `sources` say who states all this.
     """
 
     name: str
@@ -87,9 +87,6 @@ class ProviderFacts:
     needs_key: bool = False
     key_header: str = "authorization"
     listed_as: str | None = None
-    surcharged_hosts: tuple[str, ...] = ()
-    surcharge: Decimal = Decimal(1)
-    surcharge_source: str = ""
     bills_after_disconnect: bool | None = None
     running_usage: RunningUsage | None = None
     output_limit: OutputLimit = OutputLimit.BOTH
@@ -114,6 +111,7 @@ class ProviderFacts:
     salted: frozenset[Operation] = frozenset()
     salts_if_stated: bool = False
     text_forms: TextForms = TextForms.ANY
+    tier_header: str | None = None
     adapts_requests: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +123,13 @@ class ProviderFacts:
             or self.is_own_dialect
         )
         object.__setattr__(self, "adapts_requests", adapts)
+
+    @property
+    def silence_is_standard(self) -> bool:
+        """Return True if an answer that states no service tier was served in the standard one,
+        whatever was asked for: an engine has no other. No page of a company says so of its own.
+        """
+        return self.is_engine
 
     def is_address_path(self, path: str) -> bool:
         """Return True if an address at one of its hosts may have this path."""
@@ -140,10 +145,6 @@ class ProviderFacts:
     def may_shorten_ids(self, body: bytes) -> bool:
         """Return True if a body may have ids of tool calls that are too long for the provider."""
         return self.most_call_id_chars is not None and b'"tool_call_id"' in body
-
-    def is_surcharged(self, host: str) -> bool:
-        """Return True if a host costs more than the price list says."""
-        return any(fnmatchcase(host, at) for at in self.surcharged_hosts)
 
 
 OPENAI_COMPATIBLE = "openai_compatible"
@@ -270,9 +271,16 @@ _ENTRIES = (
         needs_key=True,
         key_header="x-goog-api-key",
         listed_as="google",
+        # A request over its limit of priority is served, and billed, as standard.
+        tier_header="x-gemini-service-tier",
         bills_after_disconnect=True,
         native=frozenset(),
-        sources=("google-genai 3.6.1", "https://ai.google.dev/api, 2026-11-24", _STOPPING),
+        sources=(
+            "google-genai 3.6.1",
+            "https://ai.google.dev/api, 2026-11-24",
+            "https://ai.google.dev/gemini-api/docs/priority-inference.md, 2026-11-28",
+            _STOPPING,
+        ),
     ),
     ProviderFacts(
         name="vertex",
@@ -304,9 +312,6 @@ _ENTRIES = (
         hosts=("api.mistral.ai", "api.eu.mistral.ai", "api.us.mistral.ai"),
         needs_key=True,
         listed_as="mistral",
-        surcharged_hosts=("api.eu.mistral.ai", "api.us.mistral.ai"),
-        surcharge=Decimal("1.1"),
-        surcharge_source="https://docs.mistral.ai/studio/regional-inference, 2026-11-24",
         bills_after_disconnect=True,
         # It refuses members that it does not know; its last chunk has usage anyway.
         output_limit=OutputLimit.MAX_TOKENS,
@@ -385,9 +390,6 @@ _ENTRIES = (
         hosts=("api.x.ai", "*.api.x.ai"),
         needs_key=True,
         listed_as="x-ai",
-        surcharged_hosts=("*.api.x.ai",),
-        surcharge=Decimal("1.1"),
-        surcharge_source="https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",
         output_limit=OutputLimit.MAX_TOKENS,
         sources=(
             "https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",

@@ -54,7 +54,7 @@ def price_words(source: str, recorded_at: datetime | None, *, is_stand_in: bool)
         if recorded_at is None
         else f", in the price book since {recorded_at.astimezone(UTC):%Y-%m-%d}"
     )
-    stand_in = "; a stand-in, because the model has no own price" if is_stand_in else ""
+    stand_in = "; a stand-in or an estimate: its own price is not known" if is_stand_in else ""
     return f"{source}{since}{stand_in}"
 
 

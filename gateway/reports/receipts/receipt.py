@@ -225,7 +225,9 @@ def _notes(attempts: Sequence[AttemptReceipt], dataset: Dataset) -> tuple[str, .
             "charged as sent."
         )
     if any(attempt.event.is_stand_in_price for attempt in attempts):
-        found.append("An attempt is charged at a stand-in price: the model has no own price.")
+        found.append(
+            "An attempt is charged at a stand-in or estimated price: its own is not known."
+        )
     if any(attempt.adjustments for attempt in attempts):
         found.append(
             "An attempt was adjusted after it was booked: total_usd includes that, cost_usd "

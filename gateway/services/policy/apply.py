@@ -11,6 +11,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Protocol
 
+from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.allocation import allocation_of
 from gateway.domain.policy.policy import Deployment, Policy, PolicyVersion, Team
 from gateway.domain.policy.stored_policy import StoredPolicy
@@ -24,8 +25,10 @@ from gateway.wire.parsed_policy import ParsedPolicy, parse
 class BuiltinPrices(Protocol):
     """The bundled price list; `storage.policy.price_list.builtin_price` implements it."""
 
-    def __call__(self, *, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
-        """Return the list price of a model at a moment, None if it has none."""
+    def __call__(
+        self, *, provider: str, model: str, base_url: str, region: str = UNKNOWN, at: datetime
+    ) -> Price | None:
+        """Return the list price of a model at a moment and place, None if it has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +169,11 @@ def _list_price(
     if book is not None and book.has_listed(deployment):
         return book.listed(deployment, at=at)
     return builtin(
-        provider=deployment.provider, model=deployment.model, base_url=deployment.base_url, at=at
+        provider=deployment.provider,
+        model=deployment.model,
+        base_url=deployment.base_url,
+        region=deployment.region,
+        at=at,
     )
 
 

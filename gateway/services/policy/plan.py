@@ -13,6 +13,7 @@ from gateway.domain.policy.policy import Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.routing.replay import Alike, Place, fate_of
 from gateway.services.policy.apply import unpriced
+from gateway.services.policy.place_changes import place_changes
 from gateway.services.policy.plan_messages import sentence
 from gateway.services.policy.policy_diff import Change, changes
 from gateway.services.policy.replay import Replay
@@ -34,7 +35,8 @@ class PlanContext:
 
     `live_keys` counts keys by team, `traffic` attempts of the last week by team and route.
     `unresolved` gives, by deployment, the problem with its secret on this machine. `prices` are the
-    new document's, now. `used_nusd` is spent and leased in the running period, by budget rule.
+    new document's, now; `charged` are those of the deployments' last requests. `used_nusd` is spent
+    and leased in the running period, by budget rule.
     """
 
     live_keys: Mapping[str, int]
@@ -43,6 +45,7 @@ class PlanContext:
     prices: Mapping[str, Price]
     place: Place
     used_nusd: Mapping[str, int] = field(default_factory=dict)
+    charged: Mapping[str, Price] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +102,9 @@ def _harmful_changes(
             name=name,
             message=f"deployment {name} has no price: its requests are refused (unpriced_model)",
         )
+    for name, change in place_changes(around.charged, around.prices):
+        message = f"the list price of deployment {name} changes with its place: {change}"
+        yield HarmfulChange(kind="price", name=name, message=message, is_note=True)
     for name, problem in around.unresolved.items():
         message = (
             f"the secret of deployment {name} cannot be used on this machine: {problem}. The "

@@ -190,16 +190,19 @@ class Repricing:
         return "same cost" if becomes == _cost(event) else (price, becomes)
 
     def _current_price(self, event: PricedEvent) -> Price | None:
-        """Return the price that the current book has for an event's moment."""
+        """Return the price that the current book has for an event's moment, at the place that its
+        answer stated.
+        """
         policy, book = self._policy_and_book(event.policy_version)
         if policy is None or book is None or event.deployment not in policy.deployments:
             return None
-        return price_of(
+        price = price_of(
             policy.deployments[event.deployment],
             at=event.occurred_at,
             builtin=self.builtin,
             book=book,
         )
+        return None if price is None else price.at(event.stated_geo)
 
     def _policy_and_book(self, version: int) -> tuple[Policy | None, Book | None]:
         """Return a policy version and its part of the price book, each read once."""

@@ -20,6 +20,7 @@ from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
+from gateway.domain.places.regions import OTHER_PLACE
 from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import (
@@ -35,6 +36,7 @@ from gateway.domain.providers.table import TextForms
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.request.rounds import Rounds
+from gateway.domain.request.served_tier import ServedTier, served_tier
 from gateway.domain.request.unlisted import multiplied, recorded, unlisted_at
 from gateway.domain.residency.stated_place import Contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
@@ -49,6 +51,7 @@ from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
 log = structlog.get_logger()
+MOST_TIER_CHARS = 64
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
 MOST_HOSTED = 32  # names of tools in one event
 SHORTEST_WAIT_S = 0.001  # seconds; a shorter wait is the gateway's own work and counts as overhead
@@ -82,6 +85,7 @@ class Attempt(Struct, kw_only=True):
     observed: Observed = msgspec.field(default_factory=Observed)
     http_status: int | None = None
     stated_region: str | None = None  # the region that the upstream's headers report
+    stated_tier: str | None = None  # the service tier that the upstream's headers report
     headers_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
@@ -97,6 +101,9 @@ class Attempt(Struct, kw_only=True):
         self.http_status = status
         self.headers_s = self.slot.last_received_s = self.clock.monotonic()
         self.stated_region = stated_region(headers, None)
+        tier_header = self.candidate.deployment.provider_facts.tier_header
+        if tier_header is not None:
+            self.stated_tier = (headers.get(tier_header) or "")[:MOST_TIER_CHARS] or None
 
     def note_progress(self) -> None:
         """Record that a part of the upstream's answer arrived, with its times.
@@ -261,10 +268,32 @@ class Attempt(Struct, kw_only=True):
         assert self.candidate.price is not None, "an unpriced deployment is never eligible"
         return self.candidate.price
 
+    def _at_stated_place(self, price: Price) -> Price:
+        """Return the price at the place that the answer states, of one with several places.
+
+        A request that names a place, and whose answer does not, may be served at any.
+        """
+        stated = self.observed.stated_geo
+        if stated is None and "rerouting" in self.request.body.facts.features:
+            stated = OTHER_PLACE
+        return price.at(stated)
+
     @property
-    def service_tier(self) -> str | None:
-        """Return the service tier of the answer, else the requested tier."""
-        return self.observed.service_tier or self.begun.service_tier
+    def service_tier(self) -> ServedTier:
+        """Return the service tier in which the answer was served. A tier that the translation left
+        out was not asked for.
+        """
+        in_body, features = self.observed.service_tier, self.request.body.facts.features
+        if self.stated_tier is None and (in_body is not None or not features):
+            return in_body, True  # nearly every answer
+        sent = self.translation
+        is_sent = sent is None or "service_tier" not in sent.dropped_fields
+        return served_tier(
+            _asked_tier(self.request) if is_sent else None,
+            in_head=self.stated_tier,
+            in_body=in_body,
+            silence_is_standard=self.candidate.deployment.provider_facts.silence_is_standard,
+        )
 
     @property
     def dropped_fields(self) -> tuple[str, ...]:
@@ -314,19 +343,28 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
         )
+        price = self._price
+        if price.elsewhere:
+            price = self._at_stated_place(price)
+        service_tier, is_tier_known = self.service_tier
         return settle(
             evidence,
-            price=self._price,
+            price=price,
             held_nusd=self.bound.nusd,
-            service_tier=self.service_tier,
+            service_tier=service_tier,
+            is_tier_known=is_tier_known,
             sent_output_tokens=self.bound.sent_output_tokens,
         )
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
         """Return the initial event completed by outcome, usage, cost and times."""
-        observed = self.observed
+        observed, begun, price = self.observed, self.begun, self._price
+        if price.elsewhere:
+            price = self._at_stated_place(price)
+            begun = replace(begun, price_id=price.price_id, is_stand_in_price=price.is_flagged)
+        service_tier, _ = self.service_tier
         return replace(
-            self.begun,
+            begun,
             outcome=outcome,
             http_status=self.http_status,
             usage=settlement.usage,
@@ -342,7 +380,7 @@ class Attempt(Struct, kw_only=True):
             engine_queue_s=observed.engine_queue_s,
             finish_reason=observed.finish_reason,
             upstream_request_id=observed.upstream_id,
-            service_tier=self.service_tier,
+            service_tier=service_tier,
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
             usage_detail=observed.usage_detail,
@@ -537,7 +575,7 @@ def _event_template(choice: Choice, operation: Operation) -> UsageEvent:
         tpot_s=None,
         duration_s=0.0,
         overhead_s=None,
-        is_stand_in_price=price.is_stand_in,
+        is_stand_in_price=price.is_flagged,
     )
 
 
@@ -570,7 +608,6 @@ def _begun_event(
         streamed=request.body.facts.is_stream,
         held_nusd=bound.nusd,
         client_request_id=request.client_request_id,
-        service_tier=_asked_tier(request),
         holds=holds,
         features=_features(request, choice, bound, translation),
         decision=ranking.record,
@@ -580,11 +617,13 @@ def _begun_event(
 
 
 def _asked_tier(request: Request) -> str | None:
-    """Return the service tier that the request asks for, None if it names none."""
+    """Return the service tier that the request asks for, None if it names none but the standard
+    one; a tier that no price can name is `unlisted`.
+    """
     if not request.body.facts.features:
         return None  # nearly every request
-    tiers = (feature_and_tier(feature)[1] for feature in request.body.facts.features)
-    return next((tier for tier in tiers if tier is not None), None)
+    named = (feature_and_tier(feature) for feature in request.body.facts.features)
+    return next((tier or "unlisted" for name, tier in named if name == "service_tier"), None)
 
 
 def _features(

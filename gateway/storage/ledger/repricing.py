@@ -139,6 +139,7 @@ def event_from_row(row: Row[*tuple[object, ...]]) -> PricedEvent:
         adjusted_nusd=row.adjusted_nusd,
         times=row.times,
         is_corrected=row.is_corrected,
+        stated_geo=(row.usage_detail or {}).get("inference_geo"),
     )
 
 

@@ -16,11 +16,13 @@ from functools import lru_cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.price_book import EVER, DailyWindow, Dated, ModelKey
 from gateway.domain.pricing.pricing import STANDARD_TIERS, Price, Rate
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
-from gateway.domain.providers.facts import host_of, provider_facts_of
+from gateway.domain.providers.facts import provider_facts_of
+from gateway.domain.providers.place_prices import PlacePremium, premium_at, stated_premiums
 from gateway.domain.providers.table import OPENAI_COMPATIBLE
 
 # Imported where it is used: it takes a quarter of a second, and few commands ask for a list price.
@@ -55,6 +57,10 @@ _SEARCHES_UNASKED = frozenset(
     {"perplexity"}
 )  # every answer costs a search, which its usage counts differently
 _TIER_OF = {("processing", "batch"): "batch", ("speed", "fast"): "fast"}
+# By provider, a service tier at the price of the standard one, and the source.
+_STANDARD_PRICED = {
+    "groq": ("flex", "flex: https://console.groq.com/docs/flex-processing.md, 2026-11-28")
+}
 _CALLS_PER_RATE = 1000
 # By provider, USD per thousand calls that the list omits, and the source. xAI's page also has $5
 # for searches in X. Newer answers count the fetched posts as well, so their price is not known.
@@ -84,31 +90,50 @@ _MAKERS = (
 )
 
 
-def builtin_price(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
-    """Return the bundled list price of a model at a moment, or None if the list does not know its
-    full cost.
+def builtin_price(
+    *, provider: str, model: str, base_url: str, region: str = UNKNOWN, at: datetime
+) -> Price | None:
+    """Return the bundled list price of a model at a moment as a deployment pays it at its place, or
+    None if the list does not know its full cost.
 
     None also if requests cost extra or all prices are zero: an admin then declares the price. Some
     prices depend on the hour or start at a date: a later call may return another price.
     """
     found = _find_listed(provider, model, base_url)
     price = None if found is None else _price_of(*found, model=model, at=at)
-    return None if price is None else with_surcharge(price, provider=provider, base_url=base_url)
+    if price is None:
+        return None
+    return at_place(price, provider=provider, base_url=base_url, region=region, model=model)
 
 
-def with_surcharge(price: Price, *, provider: str, base_url: str) -> Price:
-    """Return the list's price as a deployment pays it: at some regional hosts tokens cost more."""
-    facts, host = provider_facts_of(provider, base_url), host_of(base_url)
-    if not facts.is_surcharged(host):
-        return price
+def at_place(price: Price, *, provider: str, base_url: str, region: str, model: str) -> Price:
+    """Return the list's price as a deployment pays it at its place, with those of the
+    places that its answers may state.
+    """
+    here = premium_at(provider, base_url, region, model=model)
+    stated = stated_premiums(provider, base_url, model=model)
+    elsewhere = tuple((geo, _times(price, premium)) for geo, premium in stated)
+    return replace(_times(price, here), elsewhere=elsewhere)
+
+
+def _times(price: Price, premium: PlacePremium) -> Price:
+    """Return a list price with the factor of a place on its tokens; calls cost the same."""
+    if premium.factor == 1:
+        return replace(price, place=premium.place)
     rates = tuple(
         rate
         if rate.kind in CALL_KINDS
-        else replace(rate, usd_per_mtok=rate.usd_per_mtok * facts.surcharge)
+        else replace(rate, usd_per_mtok=rate.usd_per_mtok * premium.factor)
         for rate in price.rates
     )
-    source = f"{price.source}; tokens × {facts.surcharge} at {host} ({facts.surcharge_source})"
-    return replace(price, rates=rates, source=source)
+    return replace(
+        price,
+        rates=rates,
+        source=f"{price.source}; {premium.words}",
+        place=premium.place,
+        factor=premium.factor,
+        is_estimated=premium.is_estimated,
+    )
 
 
 def key_of(deployment: Deployment) -> ModelKey | None:
@@ -202,8 +227,11 @@ def _price_of(
         return None
     for tier, context in _tiers(listed, at):
         rates += _rates_of_tier(provider, listed.get_prices(at, context), tier)
-    _, others = _UNLISTED_CALLS.get(provider.id, ({}, ""))
-    source = f"{_source()}; {others}" if others else _source()
+    _, calls = _UNLISTED_CALLS.get(provider.id, ({}, ""))
+    alike, tiers = _STANDARD_PRICED.get(provider.id, ("", ""))
+    if alike and not any(rate.service_tier == alike for rate in rates):
+        rates += _rates_of_tier(provider, standard, alike)
+    source = "; ".join(part for part in (_source(), calls, tiers) if part)
     return Price(provider=provider.id, model=model, source=source, rates=tuple(rates))
 
 

@@ -29,7 +29,7 @@ from gateway.domain.policy.price_book import (
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.pricing.tokens import TokenKind
-from gateway.storage.policy.price_list import key_of, schedule, with_surcharge
+from gateway.storage.policy.price_list import at_place, key_of, schedule
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.locks import Lock
 
@@ -66,6 +66,12 @@ _IN_FORCE = """
 SELECT d.valid_from, d.price_id, d.policy_version, p.source
 FROM tollgate.deployment_prices d JOIN tollgate.prices p USING (price_id)
 WHERE d.deployment = :deployment ORDER BY d.valid_from DESC LIMIT :limit
+"""
+_CHARGED = """
+SELECT DISTINCT ON (d.deployment) d.deployment, p.provider, p.model, p.source, p.rates
+FROM tollgate.deployment_prices d JOIN tollgate.prices p USING (price_id)
+WHERE d.deployment = ANY(CAST(:deployments AS text[]))
+ORDER BY d.deployment, d.valid_from DESC
 """
 _STAMP = "SELECT count(*), max(entry_id) FROM tollgate.price_entries"
 _ENTRIES = """
@@ -111,7 +117,13 @@ class StoredBook:
         price = None if key is None else self.book.listed(key, at)
         if price is None:
             return None
-        return with_surcharge(price, provider=deployment.provider, base_url=deployment.base_url)
+        return at_place(
+            price,
+            provider=deployment.provider,
+            base_url=deployment.base_url,
+            region=deployment.region,
+            model=deployment.model,
+        )
 
 
 class PriceStore:
@@ -182,6 +194,12 @@ class PriceStore:
                 for row in rows
             ]
 
+    def charged(self, deployments: Iterable[str]) -> dict[str, Price]:
+        """Return the latest price that each of these deployments was charged by, if any."""
+        with self._database.begin() as connection:
+            rows = connection.execute(text(_CHARGED), {"deployments": list(deployments)})
+            return {row.deployment: price_from_row(row._asdict()) for row in rows}
+
     def store_event_prices(self, prices: Iterable[Price]) -> None:
         """Record prices that no deployment of ours uses, so that receipts of demo events can
         name their source.
@@ -200,7 +218,8 @@ class PriceStore:
             # Replicas pick up a policy at the same moment; only one of them writes.
             connection.execute(text(Lock.DEPLOYMENT_PRICES.taken))
             for deployment, price in sorted(prices.items()):
-                connection.execute(text(_ADD_PRICE), price_to_row(price))
+                for charged in (price, *(one for _, one in price.elsewhere)):
+                    connection.execute(text(_ADD_PRICE), price_to_row(charged))
                 _date_price(connection, deployment, price, policy_version=policy_version, at=at)
 
 

@@ -15,7 +15,11 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.foreign_json import count_in, object_of, objects_in, text_in
 
 # The tiers that have prices of their own; Vertex states them as a kind of traffic.
-_TIERS = {"ON_DEMAND_PRIORITY": "priority", "ON_DEMAND_FLEX": "flex"}
+_TIERS = {
+    "ON_DEMAND": "standard",
+    "ON_DEMAND_PRIORITY": "priority",
+    "ON_DEMAND_FLEX": "flex",
+}
 MAX_WORD_CHARS = 64
 _COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
 

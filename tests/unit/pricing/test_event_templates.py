@@ -135,7 +135,6 @@ def test_an_event_has_nothing_of_the_request_before_it() -> None:
         "held_nusd",
         "holds",
         "client_request_id",
-        "service_tier",
         "features",
         "queue_s",
         "degraded",

@@ -252,7 +252,9 @@ class Books:
         raise AssertionError("nothing was imported")
 
 
-def no_list(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+def no_list(
+    *, provider: str, model: str, base_url: str, region: str = "", at: datetime
+) -> Price | None:
     return None
 
 
@@ -356,3 +358,13 @@ def test_only_an_open_month_is_priced_again(
         return
     with pytest.raises(error, match=message):
         asked.require_open()
+
+
+def test_an_event_is_priced_again_at_the_place_that_its_answer_stated() -> None:
+    """After an upgrade an open month can be corrected: a tenth more for the United States alone."""
+    there = replace(price("1.1", "4.4"), factor=Decimal("1.1"), is_estimated=False)
+    whole = replace(price(), elsewhere=(("us", there),))
+    books = Books([event(), event(2, stated_geo="us")], override_price=whole)
+    (difference,), kept = repricing(books, v1=policy()).differences()
+    assert (difference.events, difference.becomes_nusd - difference.was_nusd) == (1, 140_000)
+    assert kept == {"same cost": 1}

@@ -51,7 +51,9 @@ class FakePast:
 def played(policy: Policy, made: FakePast | Sequence[PastRequest], **prices: Price) -> Replay:
     source = made if isinstance(made, FakePast) else FakePast(made)
 
-    def builtin(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+    def builtin(
+        *, provider: str, model: str, base_url: str, region: str = "", at: datetime
+    ) -> Price | None:
         return prices.get(model.replace("-", "_"), NEW)
 
     past_prices = PastPrices(policy, builtin=builtin, book=None)
@@ -201,7 +203,9 @@ def test_a_price_that_changes_inside_an_hour_is_looked_up_by_the_minute() -> Non
     """Some lists have cheap hours that begin at half past."""
     half_past = datetime(2026, 11, 20, 12, 30, tzinfo=UTC)
 
-    def builtin(*, provider: str, model: str, base_url: str, at: datetime) -> Price | None:
+    def builtin(
+        *, provider: str, model: str, base_url: str, region: str = "", at: datetime
+    ) -> Price | None:
         return OLD if at < half_past else NEW
 
     prices = PastPrices(two(), builtin=builtin, book=None)

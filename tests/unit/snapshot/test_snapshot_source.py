@@ -68,7 +68,7 @@ class Stores:
         return True
 
 
-def no_price(*, provider: str, model: str, base_url: str, at: datetime) -> None:
+def no_price(*, provider: str, model: str, base_url: str, region: str = "", at: datetime) -> None:
     """A list without prices."""
 
 
