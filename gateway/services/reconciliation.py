@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
 from gateway.domain.policy.policy import Billing, Policy
+from gateway.domain.providers.place_prices import factors_of
 from gateway.domain.reconciliation.causes import reconciled
 from gateway.domain.reconciliation.imports import BookedTrueUps
 from gateway.domain.reconciliation.metered import Owner
@@ -47,7 +48,9 @@ def reconcile_month(
     usage = stores.provider_bills.metered(
         provider, first=month - DAY, last=last + DAY, on_day=on_day
     )
-    usage = replace(usage, billing=_billing(_policy(stores), provider))
+    usage = replace(
+        usage, billing=_billing(_policy(stores), provider), premiums=factors_of(provider)
+    )
     rows = reconciled(bill, usage, first=month, last=last)
     return Reconciliation(rows=rows, totals=totals_of(rows), has_bill=bool(bill.covered))
 

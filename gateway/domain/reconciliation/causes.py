@@ -117,7 +117,7 @@ def reconciled(bill: Bill, usage: MeteredUsage, *, first: date, last: date) -> l
     _explain_over_midnight(series, usage.over_midnight, folded)
     for one in series:
         _explain_shortages(one)
-        rows.extend(_rows_of(one))
+        rows.extend(_rows_of(one, usage.premiums))
     return merged(row for row in rows if first <= row.key.day <= last)
 
 
@@ -323,7 +323,7 @@ def _move(first: _Cell, second: _Cell, tokens: Decimal, nusd: int, name: str) ->
     second.moved_names.append(name)
 
 
-def _rows_of(one: _Series) -> Iterator[ReconciledRow]:
+def _rows_of(one: _Series, premiums: Mapping[Decimal, str]) -> Iterator[ReconciledRow]:
     """Yield the rows of a group and kind of token."""
     if not one.group.deployments:
         yield from _foreign_rows(one)
@@ -340,7 +340,7 @@ def _rows_of(one: _Series) -> Iterator[ReconciledRow]:
             *parts, base = _rows_of_cell(cell)
             yield from parts
             found.append((cell, base))
-    yield from _with_money_causes(found)
+    yield from _with_money_causes(found, premiums)
 
 
 def _foreign_rows(one: _Series) -> Iterator[ReconciledRow]:
@@ -520,7 +520,7 @@ def _rest(cell: _Cell, parts: Sequence[ReconciledRow]) -> ReconciledRow:
 
 
 def _with_money_causes(
-    found: Sequence[tuple[_Cell, ReconciledRow]],
+    found: Sequence[tuple[_Cell, ReconciledRow]], premiums: Mapping[Decimal, str]
 ) -> Iterator[ReconciledRow]:
     """Yield the rests of a group and kind with the causes of their differences in money.
 
@@ -551,7 +551,9 @@ def _with_money_causes(
             )
             yield replace(row, cause=Cause.ROUNDING, evidence=evidence, owners=nusd)
         elif row.billed_quantity:
-            yield replace(row, cause=Cause.PRICE, evidence=_price_evidence(row), owners=nusd)
+            yield replace(
+                row, cause=Cause.PRICE, evidence=_price_evidence(row, premiums), owners=nusd
+            )
         elif row.billed_quantity is None and row.difference_nusd > 0 and cell.odd:
             yield replace(
                 row,
@@ -612,11 +614,24 @@ def _quantity_evidence(gap: Decimal) -> str:
     return f"{more} {abs(gap):,f} more; every attempt of the day ended as ok."
 
 
-def _price_evidence(row: ReconciledRow) -> str:
-    """Return the billed and the metered rate as a sentence."""
+def _price_evidence(row: ReconciledRow, premiums: Mapping[Decimal, str]) -> str:
+    """Return the billed and the metered rate as a sentence, with the premium of a place that only
+    one side has.
+    """
     billed = _usd_per_mtok(row.billed_nusd, row.billed_quantity)
     metered = _usd_per_mtok(row.metered_nusd, row.metered_quantity)
-    return f"Billed at {billed} USD per million, metered at {metered}."
+    rates = f"Billed at {billed} USD per million, metered at {metered}."
+    for factor, place in premiums.items():
+        if _is_times(factor, billed, metered):
+            return f"{rates} That is the premium of {factor} for {place}; it was not metered."
+        if _is_times(factor, metered, billed):
+            return f"{rates} The premium of {factor} for {place} was metered and not billed."
+    return rates
+
+
+def _is_times(factor: Decimal, more: str, less: str) -> bool:
+    """Return True if a rate is a factor of another, to three decimals."""
+    return bool(Decimal(less)) and round(Decimal(more) / Decimal(less), 3) == factor
 
 
 def _usd_per_mtok(nusd: int, quantity: Decimal | None) -> str:

@@ -5,7 +5,7 @@ attempts that may explain a difference.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date
 from decimal import Decimal
 from typing import NamedTuple
@@ -79,13 +79,14 @@ class MeteredUsage:
     """All metered usage at one provider in some days, without self-hosted and demo usage.
 
     `billing` is the statement of the policy about each deployment; one that it does not name is not
-    stated.
+    stated. `premiums` are the factors that the provider charges at some places, each with these.
     """
 
     sums: Sequence[MeteredSum]
     odd: Sequence[OddAttempts]
     over_midnight: Sequence[OverMidnight]
     billing: Mapping[str, Billing]
+    premiums: Mapping[Decimal, str] = field(default_factory=dict)
 
     def billing_of(self, at: MeteredAt) -> Billing:
         """Return the statement of the policy about a deployment's bills."""

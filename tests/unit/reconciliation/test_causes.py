@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -337,3 +338,23 @@ def test_a_price_for_what_was_free_hides_no_rounding() -> None:
     lines = [billed(FIRST, amount_nusd=1000), billed(DAYS[1], 10, amount_nusd=10, slack_nusd=900)]
     usage = [metered(FIRST, **free), metered(DAYS[1], 10, **free)]
     assert named(rows_of(lines, usage)) == [("price", 1000), ("rounding", 10)]
+
+
+@pytest.mark.parametrize(
+    ("billed_nusd", "words"),
+    [
+        (1000 * RATE * 11 // 10, "That is the premium of 1.1 for a regional host (page); it was"),
+        (1000 * RATE * 10 // 11, "The premium of 1.1 for a regional host (page) was metered and"),
+        (1000 * RATE * 12 // 10, "metered at"),
+    ],
+)
+def test_a_missing_premium_is_named_with_its_place(billed_nusd: int, words: str) -> None:
+    """A bill that is a tenth higher in one region is no riddle."""
+    (row,) = rows_of(
+        [billed(FIRST, amount_nusd=billed_nusd)],
+        [metered(FIRST)],
+        premiums={Decimal("1.1"): "a regional host (page)"},
+    )
+    assert (row.cause, row.difference_nusd) == (Cause.PRICE, billed_nusd - 1000 * RATE)
+    assert words in row.evidence
+    assert ("premium" in row.evidence) is ("premium" in words)
