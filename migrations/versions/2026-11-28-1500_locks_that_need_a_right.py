@@ -12,7 +12,7 @@ import re
 from alembic import op
 
 revision = "20261128_1500"
-down_revision = "20261128_1400"
+down_revision = "20261128_1410"
 branch_labels = None
 depends_on = None
 
