@@ -13,7 +13,7 @@ from gateway.errors import CasesRejected
 from gateway.services.policy.apply import prices_of
 from gateway.services.policy.cases import run_cases
 from gateway.wire.parsed_policy import parse
-from gateway.wire.policy_cases import Case, parse_cases
+from gateway.wire.policy.case_files import Case, parse_cases
 from tests.factories import NOW
 
 POLICY = """\

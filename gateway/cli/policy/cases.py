@@ -15,7 +15,7 @@ from gateway.domain.routing.replay import Place
 from gateway.services.policy.apply import document_sha256, prices_of, require_current
 from gateway.services.policy.cases import Result
 from gateway.services.policy.cases import run_cases as results_of
-from gateway.wire.policy_cases import parse_cases
+from gateway.wire.policy.case_files import parse_cases
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -16,7 +16,7 @@ from gateway.domain.request.request import unsent
 from gateway.domain.routing.replay import Place
 from gateway.errors import OperatorError, RequestError
 from gateway.services.policy.unsent_requests import PROMPT_TOKENS, decision_for, imagined
-from gateway.wire.policy_cases import DENIALS, Case
+from gateway.wire.policy.case_files import DENIALS, Case
 
 _WORDS = {code: word for word, code in DENIALS.items()}
 
