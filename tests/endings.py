@@ -15,6 +15,7 @@ from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 WHOLE = TokenUsage(input_tokens=10, output_tokens=5)
 PART = TokenUsage(input_tokens=10, output_tokens=3)
 BROKEN = TokenUsage(input_tokens=10, output_tokens=10**12)
+CONTRADICTING = TokenUsage(input_tokens=10, output_tokens=5, unexplained_tokens=405)
 ZERO = TokenUsage(input_tokens=0, output_tokens=0)
 COUNTED = Counted(usage=TokenUsage(input_tokens=12, output_tokens=3), is_exact=False)
 HELD_NUSD = 100_000
@@ -122,6 +123,25 @@ ENDINGS = (
         known={"final": BROKEN},
         keeps_reported=True,
         is_suspect=True,
+    ),
+    Ending(
+        name="complete, the reported total is not the sum of its parts, external",
+        outcome=Outcome.OK,
+        caller="The whole answer.",
+        booked=ITS_HOLD,
+        source=UsageSource.UNKNOWN,
+        known={"final": CONTRADICTING},
+        keeps_reported=True,
+        is_suspect=True,
+    ),
+    Ending(
+        name="complete, the last figure comes before some of the answer",
+        outcome=Outcome.OK,
+        caller="The whole answer.",
+        booked="The upstream's input and our count of the output, at least its figure.",
+        source=UsageSource.ESTIMATED,
+        known={"running": PART, "is_behind": True, "counted": COUNTED},
+        keeps_reported=True,
     ),
     Ending(
         name="complete, 0 tokens reported for an answer with content",

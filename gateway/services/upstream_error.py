@@ -7,9 +7,9 @@ from typing import Protocol
 
 from gateway.domain.policy.policy import Deployment
 from gateway.errors import RequestError
+from gateway.services.codings import CODING, opened
 from gateway.services.ports import Upstream
 from gateway.wire.dialect import UpstreamRequest
-from gateway.wire.inflate import inflated
 from gateway.wire.sent_credentials import with_clean_message
 
 MAX_ERROR_BYTES = 2**20
@@ -27,7 +27,9 @@ class ErrorReader(Protocol):
 async def error_body(upstream: Upstream) -> bytes:
     """Return the body of an error answer, empty if it does not arrive or is too large."""
     try:
-        return inflated(await upstream.read(MAX_ERROR_BYTES))
+        body = await upstream.read(MAX_ERROR_BYTES)
+        _, headers = await upstream.head()
+        return opened(body, headers.get(CODING), most_bytes=MAX_ERROR_BYTES)
     except RequestError:
         return b""
 

@@ -28,6 +28,7 @@ _WRITERS: Mapping[Operation, Callable[[RequestBody, Started], AnswerWriter]] = {
     Operation.RESPONSES: ResponsesWriter,
     Operation.MESSAGES: MessagesWriter,
 }
+WRITTEN = frozenset(_WRITERS)
 
 
 def conversation_of(read: RequestBody) -> Conversation:

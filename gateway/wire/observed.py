@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.domain.pricing.tokens import TokenUsage
 
@@ -15,7 +16,14 @@ ReadUsage = Callable[[msgspec.Raw], TokenUsage | None]
 MAX_CHOICES = 16_384  # whose running usage is kept: 2,048 prompts, eight answers to each
 MAX_DETAILS = 32  # of an answer: the longest known usage has 12
 MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
-_OF_CHOICES = ("output_tokens", "reasoning_tokens", "audio_output_tokens", "image_output_tokens")
+_OF_CHOICES = (
+    "output_tokens",
+    "reasoning_tokens",
+    "audio_output_tokens",
+    "image_output_tokens",
+    "unexplained_tokens",
+)
+_NO_ANSWER = dict.fromkeys(_OF_CHOICES)
 _OF_PROMPTS = (
     "input_tokens",
     "cached_input_tokens",
@@ -54,12 +62,12 @@ class Observed(msgspec.Struct, kw_only=True):
     has_unread: bool = False  # a part of the answer could not be read
     pieces: int = 0  # content chunks, the first included
     engine_queue_s: float | None = None  # the queue time that the engine reports
-    tells_prompt_first: bool = False  # the answer's usage comes at its end, the prompt's before
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
     _texts: dict[int, list[str]] = {}
     _kept_chars: int = 0
     _running: dict[int, msgspec.Raw] = {}  # undecoded, by choice
+    _behind: set[int] = set()  # the choices with content that their running usage does not count
     _choices_per_prompt: int = 1
     _read_usage: ReadUsage | None = None  # the dialect's
 
@@ -96,15 +104,27 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @property
     def usage(self) -> TokenUsage | None:
-        """The upstream's last usage, final or running; None if it sent none that can be read."""
-        return self.final if self.final is not None else self.running
+        """The upstream's last usage, final or running; None if it sent none that can be read.
+
+        A running one that does not count the whole answer so far is known by its prompt alone.
+        """
+        if self.final is not None or not self._behind:
+            return self.final if self.final is not None else self.running
+        running = self.running
+        return None if running is None else replace(running, **_NO_ANSWER)
 
     @property
-    def knows_prompt_alone(self) -> bool:
-        """True if the upstream has reported at most the prompt's tokens so far: Anthropic's stream
-        reports its answer's tokens at its end.
+    def has_running(self) -> bool:
+        """True if the upstream sent a running usage."""
+        return bool(self._running)
+
+    @property
+    def is_behind(self) -> bool:
+        """True if the upstream's last usage does not count the whole answer so far.
+
+        A first figure never stands for a last one: Anthropic's `message_start` counts one token.
         """
-        return self.tells_prompt_first and self.final is None
+        return self.final is None and bool(self._behind)
 
     @property
     def is_final(self) -> bool:
@@ -129,7 +149,8 @@ class Observed(msgspec.Struct, kw_only=True):
     @property
     def has_all_text(self) -> bool:
         """True if `texts` has the answer's complete text."""
-        return self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
+        is_kept = self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
+        return is_kept and not self.has_unread
 
     def note_final(self, usage: TokenUsage) -> None:
         """Record a final usage; one that comes later replaces it, unless only the earlier one can
@@ -156,7 +177,15 @@ class Observed(msgspec.Struct, kw_only=True):
         """Record a running usage, undecoded; `read` decodes it on demand."""
         if len(self._running) < MAX_CHOICES or choice in self._running:
             self._running[choice] = usage
+            self._behind.discard(choice)
         self._choices_per_prompt, self._read_usage = choices_per_prompt, read
+
+    def note_uncounted(self, choice: int = 0) -> None:
+        """Record that a choice has content which its running usage, if there is one, does not
+        count.
+        """
+        if choice in self._running:
+            self._behind.add(choice)
 
     def note_text(self, text: str, *, choice: int = 0) -> None:
         """Record a piece of the answer's text, so that the gateway can count its tokens if the
@@ -167,11 +196,14 @@ class Observed(msgspec.Struct, kw_only=True):
         if self._kept_chars <= MAX_TEXT_CHARS:
             self._texts.setdefault(choice, []).append(text)
 
-    def note_unread(self, size_bytes: int) -> None:
-        """Record an unreadable answer: something was generated, at most this many bytes of it."""
-        self.has_content = self.has_unread = self.collects_text = True
-        self.output_bytes += size_bytes
-        self._kept_chars = MAX_TEXT_CHARS + 1  # its text is unknown
+    def note_unread(self) -> None:
+        """Record a part of the answer that cannot be read: something was generated.
+
+        The size of its bytes is no size of a text (JSON around it, a coding), so without a usage
+        the whole answer stays unknown.
+        """
+        self.has_content = self.has_unread = True
+        self._behind.update(self._running)
 
     def _is_no_worse(self, usage: TokenUsage, than: TokenUsage) -> bool:
         """Return True if a later final usage may replace an earlier one: it can be true, or neither

@@ -48,6 +48,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     """The evidence about the usage of one attempt, and the figures that it allows.
 
     `final` is the upstream's last usage, `running` its last figure before that, `counted` ours.
+    `is_behind`: the answer went on after `running`, which is only its least.
     `was_served` is False only if certainly nothing was generated. `least_output_tokens` is the
     minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
     no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
@@ -56,6 +57,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
 
     final: TokenUsage | None = None
     running: TokenUsage | None = None
+    is_behind: bool = False
     counted: Counted | None = None
     was_served: bool
     writes_output: bool = True
@@ -128,7 +130,7 @@ def settle(
     bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee)
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
-    if running is not None and evidence.can_be(running):
+    if running is not None and not evidence.is_behind and evidence.can_be(running):
         return bill.charge(
             running, UsageSource.DERIVED, reported=final, is_suspect=final is not None
         )
@@ -136,7 +138,7 @@ def settle(
     is_suspect = final is not None or (running is not None and not evidence.can_become(running))
     if counted is not None:
         known = _input_side(final) or _input_side(running)
-        usage = _joined(known, counted.usage)
+        usage = _at_least(running, _joined(known, counted.usage))
         if (
             known is None
             and reported is not None
@@ -247,6 +249,14 @@ def _is_not_below(final: TokenUsage, running: TokenUsage | None) -> bool:
     return (final.input_tokens or 0) >= (running.input_tokens or 0) and (
         final.output_tokens or 0
     ) >= (running.output_tokens or 0)
+
+
+def _at_least(running: TokenUsage | None, usage: TokenUsage) -> TokenUsage:
+    """Return our own count of an answer, raised to the output tokens of the running usage."""
+    least = 0 if running is None or not running.is_plausible else running.output_tokens or 0
+    if usage.output_tokens is None or usage.output_tokens >= least:
+        return usage
+    return replace(usage, output_tokens=least)
 
 
 def _with_output_at_most(usage: TokenUsage, output_tokens: int) -> TokenUsage:

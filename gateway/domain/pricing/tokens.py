@@ -93,6 +93,9 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     and image input tokens are parts of it; a token can be cached and an image at once.
     `cache_write_tokens` counts all writes, those for a named time included. `output_tokens` is the
     whole answer; reasoning, audio and image output tokens are parts of it.
+
+    `unexplained_tokens` are those of the reported total that no part explains; negative if its
+    parts are more than a total. Such a report contradicts itself. They are in no other count.
     """
 
     input_tokens: int | None = None
@@ -114,6 +117,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     x_search_calls: int | None = None
     other_model_calls: int | None = None
     cached_audio_input_tokens: int | None = None
+    unexplained_tokens: int | None = None
 
     @property
     def is_text_alone(self) -> bool:
@@ -147,9 +151,11 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     @property
     def is_plausible(self) -> bool:
-        """Return False if the counts contradict each other: negative, or parts larger than their
-        whole.
+        """Return False if the counts contradict each other: negative, parts larger than their
+        whole, or a total that is not the sum of its parts.
         """
+        if self.unexplained_tokens:
+            return False
         prompt, answer, written = (
             self.input_tokens or 0,
             self.output_tokens or 0,

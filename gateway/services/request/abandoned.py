@@ -137,7 +137,7 @@ class AbandonedAnswers:
         stops_billing = deployment.provider_facts.bills_after_disconnect is False
         is_paid = not (deployment.is_self_hosted or stops_billing)
         observed = exchange.attempt.observed
-        is_unknown = observed.usage is None or observed.knows_prompt_alone
+        is_unknown = observed.usage is None or observed.is_behind
         return is_live and is_paid and exchange.has_more and is_unknown
 
     def _settle_at_hold(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:

@@ -334,6 +334,7 @@ class Attempt(Struct, kw_only=True):
         evidence = Evidence(
             final=final,
             running=self.observed.running,
+            is_behind=self.observed.is_behind,
             counted=counted,
             was_served=was_served,
             writes_output=self._writes_output,

@@ -16,6 +16,7 @@ from gateway.domain.request.request import Request
 from gateway.domain.request.token_estimate import tokens_in
 from gateway.domain.routing.decide import Choice
 from gateway.errors import ContextLengthExceeded, InvalidRequest, RequestError, UpstreamError
+from gateway.services.codings import CODING, opened
 from gateway.services.request.service import RequestService
 from gateway.services.snapshot.snapshot import Snapshot
 from gateway.services.upstream_error import ErrorReader, caller_error
@@ -98,7 +99,11 @@ class PromptCounts:
             self.requests.ejections.note_head(
                 headers, choice.decision, deployment, request_id=request.request_id
             )
-            body = await upstream.read(MAX_ANSWER_BYTES)
+            body = opened(
+                await upstream.read(MAX_ANSWER_BYTES),
+                headers.get(CODING),
+                most_bytes=MAX_ANSWER_BYTES,
+            )
         finally:
             upstream.close()
         if not 200 <= status < 300:

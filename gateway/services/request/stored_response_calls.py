@@ -20,6 +20,7 @@ from gateway.domain.request.request import Caller, RequestBody, RequestFacts, un
 from gateway.domain.request.stored_response import StoredResponse, StoredResponseAction
 from gateway.domain.routing.decide import Candidate, Decision, decide
 from gateway.errors import NotSupported, RouteNotAllowed, UpstreamError
+from gateway.services.codings import CODING, opened
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth, full_error
 from gateway.services.ports import (
@@ -214,7 +215,8 @@ async def _read(
     status, headers = head
     if 200 <= status < 300:
         content_type = headers.get("content-type", "application/json")
-        return content_type, await upstream.read(MAX_ANSWER_BYTES)
+        body = await upstream.read(MAX_ANSWER_BYTES)
+        return content_type, opened(body, headers.get(CODING), most_bytes=MAX_ANSWER_BYTES)
     body = await error_body(upstream)
     if status == 404:
         raise NotSupported(

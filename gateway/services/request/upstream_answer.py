@@ -14,12 +14,21 @@ from msgspec import Struct
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamError
+from gateway.services.codings import (
+    CODING,
+    BrokenCoding,
+    Opener,
+    is_closed,
+    may_be_coded,
+    opened,
+)
 from gateway.services.ports import Provider, Upstream
 from gateway.services.request.attempt import Attempt
 from gateway.services.upstream_error import caller_error, error_body
 from gateway.wire.dialect import (
     AnswerPart,
     AnswerStream,
+    EventTooLarge,
     PlainAnswerAssembler,
     UnreadableAnswer,
     UpstreamRequest,
@@ -29,6 +38,7 @@ from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.sent_credentials import with_clean_message, without_credentials
 from gateway.wire.vllm_load import LOAD_HEADER
+from gateway.wire.whole_forms import is_event_stream, only_item, plain_answer
 
 # A plain answer is held whole: usage and model are spliced into it. The largest embeddings request,
 # 2,048 inputs of 3,072 dimensions as decimals, gets an answer of about 130 MB.
@@ -63,6 +73,9 @@ class UpstreamAnswer(Struct, kw_only=True):
     _fed_bytes: int = 0  # since the last turn of the event loop
     _most_fed_bytes: int = MAX_FED_BYTES
     _whole: bytes | None = None  # a complete plain answer, until it is parsed
+    _coding: str | None = None  # the codings that its head names
+    _opener: Opener | None = None  # of a stream that is coded, or begins with a byte order mark
+    _is_begun: bool = False  # the first bytes of a stream arrived
     _stream: AnswerStream | None = None
     _assembler: PlainAnswerAssembler | None = None
     _parts: int = 0  # of a stream, returned so far
@@ -93,8 +106,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         if not has_answered or observed.is_unfinished or self.is_only_an_error:
             return False
         usage = observed.usage
-        if usage is None or observed.knows_prompt_alone:
-            return True
+        if usage is None or observed.is_behind:
+            return not observed.has_unread
         return usage.lacks_prompt and has_prompt_text(self.request.body)
 
     @property
@@ -144,6 +157,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         self.has_begun = True
         self.content_type = self.call.answer_type or headers.get("content-type", "application/json")
         self.reported_load = headers.get(LOAD_HEADER)
+        self._coding = headers.get(CODING)
         if self.request.body.facts.is_stream:
             if self.call.translation is not None:
                 self._most_fed_bytes = MAX_TRANSLATED_BYTES
@@ -180,7 +194,8 @@ class UpstreamAnswer(Struct, kw_only=True):
             )
             self.attempt.observed.is_whole = True
         body = self._whole
-        if len(body) < LARGE_BYTES:
+        is_usual = not may_be_coded(body, self._coding) and not is_event_stream(body)
+        if is_usual and len(body) < LARGE_BYTES:
             self._whole = None
             return self._read_whole(body, self.attempt.observed)
         # After a cancellation it is read again from the start, once the thread has finished.
@@ -198,12 +213,28 @@ class UpstreamAnswer(Struct, kw_only=True):
 
         Raises `UpstreamError` if it is not an answer.
         """
+        body = opened(body, self._coding, most_bytes=MAX_ANSWER_BYTES)
         try:
-            part = self.provider.rewrite(self.request.body, self.call, body, observed)
-        except UnreadableAnswer as problem:
+            part = self._rewritten(body, observed)
+        except (UnreadableAnswer, EventTooLarge) as problem:
+            if is_closed(self._coding) or is_event_stream(body):
+                self.attempt.observed.note_unread()
             raise self._unreadable(str(problem)) from None
         whole = written(part, self.attempt.cost_text)
-        return self._without_credentials(whole) if observed.is_error else whole
+        return self._without_credentials(whole) if self.attempt.observed.is_error else whole
+
+    def _rewritten(self, body: bytes, observed: Observed) -> AnswerPart:
+        """Return a complete answer for the caller, in whichever form it came.
+
+        Raises `UnreadableAnswer` or `EventTooLarge`.
+        """
+        read, call = self.request.body, self.call
+        if is_event_stream(body):
+            stream = self.provider.stream(read, call)
+            self.attempt.observed, self.content_type = stream.observed, "application/json"
+            stream.observed.is_whole = True
+            return plain_answer(stream, body, read, call)
+        return self.provider.rewrite(read, call, only_item(body), observed)
 
     async def piece(self) -> bytes:
         """Return the next piece of the stream for the caller, empty at its end.
@@ -239,13 +270,34 @@ class UpstreamAnswer(Struct, kw_only=True):
             self._fed_bytes = 0
             await asyncio.sleep(0)
         if not self._unfed:
-            self._unfed = await self.upstream.chunk()
+            self._unfed = await self._next()
         if len(self._unfed) <= most_bytes:
             chunk, self._unfed = self._unfed, b""
         else:
             chunk, self._unfed = self._unfed[:most_bytes], self._unfed[most_bytes:]
         self._fed_bytes += len(chunk)
         return chunk
+
+    async def _next(self) -> bytes:
+        """Return the stream's next bytes without their coding; empty at its end.
+
+        Raises `UpstreamError` if it is cut, or coded in a way that breaks off.
+        """
+        try:
+            while True:
+                if self._opener is not None and (piece := self._opener.take()):
+                    return piece
+                chunk = await self.upstream.chunk()
+                if not self._is_begun and may_be_coded(chunk, self._coding):
+                    self._opener = Opener(self._coding)
+                self._is_begun = True
+                if self._opener is None:
+                    return chunk
+                if not chunk:
+                    return self._opener.take(is_end=True)
+                self._opener.feed(chunk)
+        except BrokenCoding:
+            raise UpstreamError(self.cut_message) from None
 
     async def _assembled(self) -> bytes:
         """Read a stream to its end, and return it as the plain answer that the caller requested."""
@@ -345,7 +397,7 @@ class UpstreamAnswer(Struct, kw_only=True):
                 not self._arrived_bytes
             )  # with TLS, a part may be decrypted and not handed over yet
             async with asyncio.timeout(ARRIVED_WAIT_S):
-                chunk, self._unfed = self._unfed or await self.upstream.chunk(), b""
+                chunk, self._unfed = self._unfed or await self._next(), b""
             if not chunk:
                 return
             left_bytes = 0 if is_last else left_bytes - len(chunk)

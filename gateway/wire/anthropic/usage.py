@@ -83,6 +83,8 @@ _OF_OTHER_MODELS = frozenset({"advisor_message", "fallback_message"})
 _NO_WRITES, _NO_CALLS, _NO_DETAILS = _Writes(), _Calls(), _OutputDetails()
 _NO_WORDS = _Words()
 _EMPTY_USAGE = TokenUsage()
+Members = Mapping[str, msgspec.Raw]
+_NONZERO = re.compile(rb"(?<![A-Za-z_])[1-9]")  # a digit of a value, not of a name
 _OF_PROMPT = (
     "input_tokens",
     "cache_read_input_tokens",
@@ -127,37 +129,85 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     return None if usage == _EMPTY_USAGE else usage
 
 
-def prompt_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return only the prompt's side of a usage.
+class StreamFigures:
+    """The usage figures of one stream of messages, in the order in which they come.
 
-    `message_start` reports the prompt, and its output is the first token alone.
+    They are cumulative, so the last one counts. The prompt's parts stand in `message_start` alone
+    with many servers, and its output is the first token: no part of a final usage.
     """
-    usage = usage_from_wire(raw)
-    return None if usage is None else replace(usage, output_tokens=None, reasoning_tokens=None)
+
+    __slots__ = ("_first", "_known", "_most", "observed")
+
+    def __init__(self, observed: Observed) -> None:
+        """Start before the first event."""
+        self.observed = observed
+        self._first: Members = {}  # of `message_start`, without its output
+        self._known: Members = {}  # together, since the last piece of content
+        self._most: Members = {}  # the highest so far
+
+    def begin(self, raw: msgspec.Raw) -> msgspec.Raw | None:
+        """Record the usage of `message_start`, and return its prompt; None if it has none."""
+        first = usage_members(raw)
+        if not first:
+            return None
+        self._first = self._known = _without(first, _OF_OUTPUT)
+        self._most = highest(
+            self._most, {name: first[name] for name in _OF_PROMPT if name in first}
+        )
+        prompt = _joined(self._first, self._most)
+        self.observed.note_running(_joined(first, self._most), usage_from_wire)
+        note_words(self.observed, prompt)
+        return prompt
+
+    def note_content(self) -> None:
+        """Record that content came, which no figure so far counts."""
+        observed = self.observed
+        observed.final = None
+        if not observed.has_content and self._first:
+            # From now on the output of `message_start` is too small; its prompt stays true.
+            observed.note_running(_joined(self._first, self._most), usage_from_wire)
+        observed.note_uncounted()
+        self._known = self._first
+
+    def finish(self, raw: msgspec.Raw) -> TokenUsage | None:
+        """Record the usage of `message_delta`, and return that of the whole answer; None if it
+        reports none.
+        """
+        last = usage_members(raw)
+        self._known = dict(self._known) | {
+            name: value for name, value in last.items() if not _yields(name, value, self._known)
+        }
+        whole = _joined(self._known)
+        usage = usage_from_wire(whole) if last else None
+        if usage is not None:
+            self.observed.note_final(usage)
+            self._most = highest(self._most, self._known)
+            self.observed.note_running(_joined(self._most), usage_from_wire)
+            note_words(self.observed, whole)
+        return usage
 
 
-def merged(first: Mapping[str, msgspec.Raw], last: Mapping[str, msgspec.Raw]) -> msgspec.Raw:
-    """Return one usage object of the one of `message_start` and that of `message_delta`.
-
-    Both are cumulative, so the last figure counts; the lifetimes of cache writes stand in the first
-    one alone. Some servers send a prompt of 0 in one of the two.
+def _yields(name: str, value: msgspec.Raw, known: Members) -> bool:
+    """Return True if a figure of the prompt is 0 and there was an earlier one: some servers send a
+    prompt of 0 in one of the two events.
     """
-    joined = dict(first)
-    for name, value in last.items():
-        if bytes(value) == b"null" or (bytes(value) == b"0" and name in joined):
-            continue
-        joined[name] = value
+    return name in _OF_PROMPT and name in known and _NONZERO.search(bytes(value)) is None
+
+
+def _without(members: Members, names: tuple[str, ...]) -> Members:
+    """Return the members of a usage without those of these names."""
+    return {name: value for name, value in members.items() if name not in names}
+
+
+def _joined(*usages: Members) -> msgspec.Raw:
+    """Return one usage object of the members of some; later ones replace earlier ones."""
+    joined: dict[str, msgspec.Raw] = {}
+    for members in usages:
+        joined |= members
     return msgspec.Raw(msgspec.json.encode(joined))
 
 
-def of_prompt(members: Mapping[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-    """Return the members of a usage that count its prompt."""
-    return {name: value for name, value in members.items() if name in _OF_PROMPT}
-
-
-def highest(
-    before: Mapping[str, msgspec.Raw], now: Mapping[str, msgspec.Raw]
-) -> dict[str, msgspec.Raw]:
+def highest(before: Members, now: Members) -> Members:
     """Return the members of a usage, with those of the one before for a side that has fallen.
 
     All figures of a stream are cumulative, so one that falls is no truth. An earlier one that is
@@ -177,12 +227,12 @@ def highest(
     return found
 
 
-def _read_members(members: Mapping[str, msgspec.Raw]) -> TokenUsage | None:
+def _read_members(members: Members) -> TokenUsage | None:
     """Return the token counts of the members of a usage."""
     return usage_from_wire(msgspec.json.encode(dict(members))) if members else None
 
 
-def usage_members(raw: msgspec.Raw | bytes) -> Mapping[str, msgspec.Raw]:
+def usage_members(raw: msgspec.Raw | bytes) -> Members:
     """Return the members of a usage object that have a value; empty if it cannot be read."""
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return {}
@@ -229,8 +279,9 @@ def _normal(wire: _Usage | _Iteration) -> TokenUsage:
     writes = wire.cache_creation or _NO_WRITES
     written = wire.cache_creation_input_tokens
     lifetimes = (writes.ephemeral_5m_input_tokens, writes.ephemeral_1h_input_tokens)
+    for_a_time = _sum(lifetimes)
     if written is None:
-        written = _sum(lifetimes)
+        written = for_a_time
     prompt = wire.input_tokens
     if prompt is not None:
         prompt += (wire.cache_read_input_tokens or 0) + (written or 0)
@@ -240,6 +291,7 @@ def _normal(wire: _Usage | _Iteration) -> TokenUsage:
         cache_write_tokens=written,
         cache_write_1h_tokens=writes.ephemeral_1h_input_tokens,
         output_tokens=wire.output_tokens,
+        unexplained_tokens=min((written or 0) - (for_a_time or 0), 0) or None,
     )
 
 

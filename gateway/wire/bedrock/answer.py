@@ -26,7 +26,6 @@ from gateway.wire.foreign_json import (
     short_text_in,
     text_in,
 )
-from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -85,9 +84,8 @@ class ConverseReader:
         """
         observed = self.observed
         if self._unframed:
-            body = inflated(bytes(self._unframed))
-            observed.note_unread(len(body))
-            _note_usage(observed, object_of(body) or {})
+            observed.note_unread()
+            _note_usage(observed, object_of(bytes(self._unframed)) or {})
             observed.is_whole = True
             return []
         if not self._has_stopped or observed.is_done or observed.is_error:
@@ -103,7 +101,7 @@ class ConverseReader:
             return [self._fail(sent)]
         event = object_of(sent.payload)
         if event is None:
-            self.observed.note_unread(len(sent.payload))
+            self.observed.note_unread()
             return []
         kind = sent.headers.get(":event-type", "")
         if kind == "messageStart":
@@ -177,7 +175,7 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """
     answer = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if answer is None:
-        observed.note_unread(len(inflated(body)))
+        observed.note_unread()
         raise UnreadableAnswer("no answer of its dialect")
     _note_usage(observed, answer)
     observed.finish_reason = short_text_in(answer, "stopReason") or None

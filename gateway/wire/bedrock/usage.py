@@ -25,7 +25,8 @@ def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
     """
     prompt, answer = count_in(wire, "inputTokens"), count_in(wire, "outputTokens")
     read, written = count_in(wire, "cacheReadInputTokens"), count_in(wire, "cacheWriteInputTokens")
-    if prompt is not None and answer is not None and _is_all(wire, prompt + answer):
+    gap = _unexplained(wire, (prompt or 0) + (answer or 0))
+    if prompt is not None and answer is not None and gap is None:
         read, written = read or 0, written or 0
     usage = TokenUsage(
         input_tokens=None if prompt is None else prompt + (read or 0) + (written or 0),
@@ -33,6 +34,7 @@ def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
         cache_write_tokens=written,
         cache_write_1h_tokens=_written_for(wire, "1h"),
         output_tokens=answer,
+        unexplained_tokens=gap,
     )
     return None if usage == _EMPTY_USAGE else usage
 
@@ -43,12 +45,15 @@ def tier_of(holder: dict[str, Any]) -> str | None:
     return tier if 0 < len(tier) <= MAX_TIER_CHARS else None
 
 
-def _is_all(wire: dict[str, Any], counted: int) -> bool:
-    """Return True if the reported counts leave nothing of the total."""
+def _unexplained(wire: dict[str, Any], counted: int) -> int | None:
+    """Return the tokens of the total that are in no part, negative if the parts are more; None if
+    nothing contradicts. The total has or leaves out the tokens of the cache.
+    """
     cached = (
         count_in(wire, name) or 0 for name in ("cacheReadInputTokens", "cacheWriteInputTokens")
     )
-    return count_in(wire, "totalTokens") in (None, counted, counted + sum(cached))
+    total, whole = count_in(wire, "totalTokens"), counted + sum(cached)
+    return None if total in (None, counted, whole) else total - whole
 
 
 def _written_for(wire: dict[str, Any], ttl: str) -> int | None:

@@ -32,12 +32,10 @@ from gateway.wire.gemini.logprobs import logprobs_of
 from gateway.wire.gemini.usage import (
     detail_of,
     has_counts,
-    prompt_from_gemini,
     tier_of,
     usage_from_gemini,
     usage_of,
 )
-from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
@@ -125,7 +123,7 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
-        note_unread(observed, inflated(body))
+        note_unread(observed, body)
         raise UnreadableAnswer("no JSON object, or too large a one")
     answer = _Answer(observed)
     observed.collects_text = observed.collects_text or usage_in(body) is None
@@ -143,8 +141,8 @@ def usage_in(body: bytes) -> TokenUsage | None:
 
 
 def note_unread(observed: Observed, payload: bytes) -> None:
-    """Record the size of a piece that cannot be read, and its usage if that can."""
-    observed.note_unread(len(payload))
+    """Record a piece that cannot be read, and its usage if that can."""
+    observed.note_unread()
     if (usage := usage_in(payload)) is not None:
         observed.note_final(usage)
 
@@ -194,10 +192,9 @@ class _Answer:
                 pieces += not isinstance(event, Finished)
                 yield event
         if pieces and not has_usage and self._usage:
-            # It does not cover this piece, and is no last word; its prompt stays true.
-            encoded, self._usage = _encode(self._usage), {}
-            observed.note_running(msgspec.Raw(encoded), prompt_from_gemini)
-            observed.tells_prompt_first = True
+            # It does not count this piece, and is no last word; its prompt stays true.
+            self._usage = {}
+            observed.note_uncounted()
         observed.pieces += bool(pieces) or (observed.has_content and not had_content)
         blocked = text_in(object_in(members, "promptFeedback"), "blockReason")[:MAX_SHORT_CHARS]
         if blocked and not self._choices:
@@ -241,7 +238,6 @@ class _Answer:
         encoded = _encode(usage)
         if not has_counts(encoded):
             return False
-        self.observed.tells_prompt_first = False
         self._usage, counts = usage, usage_of(usage) or _NO_USAGE
         figures = (counts.input_tokens or 0, counts.output_tokens or 0)
         if all(now >= most for now, most in zip(figures, self._most, strict=True)):

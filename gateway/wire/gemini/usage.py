@@ -21,6 +21,13 @@ _TIERS = {
     "ON_DEMAND_FLEX": "flex",
 }
 MAX_WORD_CHARS = 64
+# Each count with the beginning of the name of its parts.
+_MODALITIES = {
+    "promptTokenCount": "prompt",
+    "toolUsePromptTokenCount": "toolUsePrompt",
+    "cachedContentTokenCount": "cache",
+    "candidatesTokenCount": "candidates",
+}
 _COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
 
 
@@ -33,20 +40,6 @@ def usage_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     return None if members is None else usage_of(members)
 
 
-def prompt_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return only the prompt's side of a `usageMetadata`, for one that content follows."""
-    usage = usage_from_gemini(raw)
-    if usage is None:
-        return None
-    return msgspec.structs.replace(
-        usage,
-        output_tokens=None,
-        reasoning_tokens=None,
-        audio_output_tokens=None,
-        image_output_tokens=None,
-    )
-
-
 def usage_of(members: dict[str, Any]) -> TokenUsage | None:
     """Return the token counts of a decoded `usageMetadata`; None if it has no count."""
     prompt, candidates, thoughts = (count_in(members, name) for name in _COUNTS)
@@ -55,16 +48,18 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
     tool_results = count_in(members, "toolUsePromptTokenCount") or 0
     read = (*_details(members, "prompt"), *_details(members, "toolUsePrompt"))
     written = _details(members, "candidates")
+    answer = _output(members, candidates or 0, thoughts or 0)
     return TokenUsage(
         input_tokens=_input(prompt, tool_results),
         cached_input_tokens=count_in(members, "cachedContentTokenCount") or 0,
         audio_input_tokens=_of_kind(read, "AUDIO"),
         image_input_tokens=_of_kind(read, "IMAGE"),
         cached_audio_input_tokens=_of_kind(_details(members, "cache"), "AUDIO"),
-        output_tokens=_output(members, candidates or 0, thoughts or 0),
+        output_tokens=answer,
         reasoning_tokens=thoughts or 0,
         audio_output_tokens=_of_kind(written, "AUDIO"),
         image_output_tokens=_of_kind(written, "IMAGE"),
+        unexplained_tokens=_unexplained(members, (prompt or 0) + tool_results + answer),
     )
 
 
@@ -106,6 +101,23 @@ def _output(members: dict[str, Any], candidates: int, thoughts: int) -> int:
         and total == prompt + tool_results + candidates
     )
     return candidates if is_inside else candidates + thoughts
+
+
+def _unexplained(members: dict[str, Any], counted: int) -> int | None:
+    """Return the tokens of the total that are in no part, negative if parts are more than their
+    whole; None if nothing contradicts.
+
+    The total is that of prompt, tool results, thoughts and candidates (ai.google.dev/api,
+    "UsageMetadata"), and a report of less than it does not name the missing part.
+    """
+    total = count_in(members, "totalTokenCount")
+    if total is not None and total != counted:
+        return total - counted
+    for whole, what in _MODALITIES.items():
+        parts = sum(count_in(one, "tokenCount") or 0 for one in _details(members, what))
+        if parts > (count_in(members, whole) or 0):
+            return (count_in(members, whole) or 0) - parts
+    return None
 
 
 def _details(members: dict[str, Any], what: str) -> tuple[dict[str, Any], ...]:

@@ -22,7 +22,6 @@ from gateway.wire.foreign_json import (
     text_in,
     time_in,
 )
-from gateway.wire.inflate import inflated
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (
@@ -64,7 +63,7 @@ class OllamaReader:
         """Return the last events, when the upstream's body has ended."""
         rest = self._lines.end()
         if rest and not self._read and object_of(rest) is None:
-            self.observed.note_unread(len(rest))
+            self.observed.note_unread()
             self.observed.is_whole = True
             return []
         return list(self._line(rest)) if rest else []
@@ -74,7 +73,7 @@ class OllamaReader:
         members = object_of(line)
         self._read += 1
         if members is None:
-            self.observed.note_unread(len(line))
+            self.observed.note_unread()
         elif not self.observed.is_done and not self._has_failed:
             yield from self.read(members)
 
@@ -144,9 +143,8 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
-        text = inflated(body)
-        observed.note_unread(len(text))
-        if (usage := usage_in(text)) is not None:
+        observed.note_unread()
+        if (usage := usage_in(body)) is not None:
             observed.note_final(usage)
         raise UnreadableAnswer("no JSON object, or too large a one")
     return list(OllamaReader(observed).read(members | {"done": True}))

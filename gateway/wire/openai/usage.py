@@ -1,11 +1,10 @@
 """Converts the usage that upstreams report in the OpenAI dialect to the normal form of
 `domain.pricing.tokens`; a malformed one yields None.
 
-Field names: chat and completions use `prompt_tokens`/`completion_tokens`, responses use
-`input_tokens`/`output_tokens`. DeepSeek names cached tokens `prompt_cache_hit_tokens`, and Groq may
-put its usage into its own member. All of them count as the normal form does: cached, cache-write,
-audio and image tokens are parts of the prompt; reasoning, audio and image tokens are parts of the
-answer; rejected predictions are already included. vLLM's `multimodal_tokens` are not read: on a
+The names of each count stand in `usage_names`; Groq may put its usage into its own member. All of
+them count as the normal form does: cached, cache-write, audio and image tokens are parts of the
+prompt; reasoning, audio and image tokens are parts of the answer; rejected predictions are already
+included. A total that shows otherwise decides. vLLM's `multimodal_tokens` are not read: on a
 self-hosted engine every token costs the same.
 """
 
@@ -14,86 +13,54 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
+from gateway.wire.openai.usage_names import (
+    ALL,
+    HOLDERS,
+    INPUT_TEXT,
+    INPUT_VIDEO,
+    LEAST,
+    MOST,
+    OUTPUT_TEXT,
+    TOTAL,
+    WRITES_5M,
+    Count,
+    counts_of,
+    lookup_in,
+    usage_decoder,
+    usage_type,
+)
 from gateway.wire.surrogates import without_halves
 
-# The range of 64 bits; a longer number is not a count and fits in no column.
-_LEAST, _MOST = -(2**63), 2**63 - 1
-_Count = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
 # Whatever bytes an upstream sends, reading them returns a value or nothing.
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
-class _Writes(msgspec.Struct):
-    """The cache lifetimes of written tokens.
-
-    OpenAI reports `ttl_30m_tokens`, Anthropic `ephemeral_1h_input_tokens`.
-    """
-
-    ttl_5m_tokens: _Count | None = None
-    ttl_30m_tokens: _Count | None = None
-    ttl_1h_tokens: _Count | None = None
-    ttl_12h_tokens: _Count | None = None
-    ephemeral_5m_input_tokens: _Count | None = None
-    ephemeral_1h_input_tokens: _Count | None = None
+class _UsualInput(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    cached_tokens: Count | None = None
+    audio_tokens: Count | None = None
 
 
-class _InputDetails(msgspec.Struct):
-    cached_tokens: _Count | None = None
-    cache_write_tokens: _Count | None = None
-    created_cache_tokens: _Count | None = None
-    cache_write_tokens_details: _Writes | None = None
-    audio_tokens: _Count | None = None
-    image_tokens: _Count | None = None
+class _UsualOutput(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    reasoning_tokens: Count | None = None
+    audio_tokens: Count | None = None
+    accepted_prediction_tokens: Count | None = None
+    rejected_prediction_tokens: Count | None = None
 
 
-class _OutputDetails(msgspec.Struct):
-    reasoning_tokens: _Count | None = None
-    audio_tokens: _Count | None = None
-    image_tokens: _Count | None = None
+class _Usual(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """OpenAI's own usage of a chat and no member more: it is read in half of the time."""
 
-
-class _XaiCalls(msgspec.Struct):
-    """xAI's successful calls of its own tools, which are billed; `num_sources_used` is not (it was
-    the bill of Live Search, which ended in January 2026).
-
-    Sources: docs.x.ai/developers/pricing and .../tools/tool-usage-details, 2026-11-25.
-    """
-
-    web_search_calls: _Count | None = None
-    x_search_calls: _Count | None = None
-    code_interpreter_calls: _Count | None = None
-    file_search_calls: _Count | None = None
-
-
-class _OpenRouterCalls(msgspec.Struct):
-    """OpenRouter's own web searches, which are billed beside the tokens: its web search and pricing
-    pages, and openrouter 1.3.84, components/servertoolusedetails.py, 2026-11-25.
-    """
-
-    web_search_requests: _Count | None = None
-
-
-class _Usage(msgspec.Struct):
-    prompt_tokens: _Count | None = None
-    input_tokens: _Count | None = None
-    completion_tokens: _Count | None = None
-    output_tokens: _Count | None = None
-    total_tokens: _Count | None = None
-    prompt_cache_hit_tokens: _Count | None = None
-    prompt_tokens_details: _InputDetails | None = None
-    input_tokens_details: _InputDetails | None = None
-    input_token_details: _InputDetails | None = None  # transcriptions
-    cache_write_tokens_details: _Writes | None = None
-    completion_tokens_details: _OutputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
-    server_side_tool_usage_details: _XaiCalls | None = None
-    server_tool_use_details: _OpenRouterCalls | None = None
+    prompt_tokens: Count
+    completion_tokens: Count
+    total_tokens: Count
+    prompt_tokens_details: _UsualInput | None = None
+    completion_tokens_details: _UsualOutput | None = None
 
 
 class _Groq(msgspec.Struct):
@@ -122,9 +89,9 @@ class _Metrics(msgspec.Struct):
 class _Timings(msgspec.Struct):
     """llama.cpp's counts: new tokens of the prompt, reused ones, and those of the answer."""
 
-    prompt_n: _Count | None = None
-    cache_n: _Count | None = None
-    predicted_n: _Count | None = None
+    prompt_n: Count | None = None
+    cache_n: Count | None = None
+    predicted_n: Count | None = None
 
 
 class _Item(msgspec.Struct):
@@ -146,11 +113,23 @@ class _Place(msgspec.Struct):
 
 MAX_WORD_CHARS = 64  # of a service tier
 MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
-_NO_INPUT_DETAILS, _NO_WRITES, _NO_OUTPUT_DETAILS = _InputDetails(), _Writes(), _OutputDetails()
-_NO_CALLS, _NO_SEARCHES = _XaiCalls(), _OpenRouterCalls()
-_EMPTY_USAGE = TokenUsage()
-_PARTS = "_details"  # the end of every member name whose value is an object
-_decode = msgspec.json.Decoder(_Usage).decode
+_NO_INPUT_DETAILS, _NO_OUTPUT_DETAILS = _UsualInput(), _UsualOutput()
+_decode_usual = msgspec.json.Decoder(_Usual).decode
+_CALLS_OF_TOOLS = frozenset(
+    name for name in TokenUsage.__struct_fields__ if name.endswith("_calls")
+)
+_ONLY_READ = frozenset({WRITES_5M, INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT})
+_LIFETIMES = (
+    WRITES_5M,
+    "cache_write_30m_tokens",
+    "cache_write_1h_tokens",
+    "cache_write_12h_tokens",
+)
+_PARTS = {
+    "input_tokens": (INPUT_TEXT, "audio_input_tokens", "image_input_tokens", INPUT_VIDEO),
+    "output_tokens": (OUTPUT_TEXT, "audio_output_tokens", "image_output_tokens"),
+    "cache_write_tokens": _LIFETIMES,
+}
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_breakdown = msgspec.json.Decoder(_Breakdown | None).decode
 # One decoder for each word: an odd member costs itself alone.
@@ -187,54 +166,42 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     not a whole number of 64 bits stays None: missing is never 0. A value longer than any real usage
     is not read.
     """
+    try:
+        usual = _decode_usual(raw)
+    except _UNREADABLE:
+        return _any_usage(raw)
+    prompt, answer = usual.prompt_tokens, usual.completion_tokens
+    if usual.total_tokens != prompt + answer:
+        return _any_usage(raw)
+    read = usual.prompt_tokens_details or _NO_INPUT_DETAILS
+    written = usual.completion_tokens_details or _NO_OUTPUT_DETAILS
+    return TokenUsage(
+        input_tokens=prompt,
+        cached_input_tokens=read.cached_tokens,
+        audio_input_tokens=read.audio_tokens,
+        output_tokens=answer,
+        reasoning_tokens=written.reasoning_tokens,
+        audio_output_tokens=written.audio_tokens,
+    )
+
+
+def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the token counts of a usage of any server, by the table of names."""
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
     try:
-        wire = _decode(raw)
+        usage, lookup = usage_decoder()(raw), lookup_in(bytes(raw))
     except _UNREADABLE:
-        wire = msgspec.convert(_counts(raw), _Usage)
-    details = (
-        wire.prompt_tokens_details
-        or wire.input_tokens_details
-        or wire.input_token_details
-        or _NO_INPUT_DETAILS
-    )
-    writes = details.cache_write_tokens_details or wire.cache_write_tokens_details or _NO_WRITES
-    output_details = (
-        wire.completion_tokens_details or wire.output_tokens_details or _NO_OUTPUT_DETAILS
-    )
-    prompt = _first(wire.prompt_tokens, wire.input_tokens)
-    answer = _first(wire.completion_tokens, wire.output_tokens)
-    reasoning = output_details.reasoning_tokens
-    usage = TokenUsage(
-        input_tokens=prompt,
-        cached_input_tokens=_first(details.cached_tokens, wire.prompt_cache_hit_tokens),
-        cache_write_tokens=_written(details, writes),
-        audio_input_tokens=details.audio_tokens,
-        image_input_tokens=details.image_tokens,
-        output_tokens=_output(prompt, answer, reasoning, wire.total_tokens),
-        reasoning_tokens=reasoning,
-        audio_output_tokens=output_details.audio_tokens,
-        image_output_tokens=output_details.image_tokens,
-    )
-    if writes is not _NO_WRITES:
-        usage = msgspec.structs.replace(
-            usage,
-            cache_write_30m_tokens=writes.ttl_30m_tokens,
-            cache_write_1h_tokens=_first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
-            cache_write_12h_tokens=writes.ttl_12h_tokens,
-        )
-    if wire.server_side_tool_usage_details or wire.server_tool_use_details:
-        calls = wire.server_side_tool_usage_details or _NO_CALLS
-        searches = wire.server_tool_use_details or _NO_SEARCHES
-        usage = msgspec.structs.replace(
-            usage,
-            web_search_calls=calls.web_search_calls or searches.web_search_requests or None,
-            file_search_calls=calls.file_search_calls or None,
-            code_interpreter_calls=calls.code_interpreter_calls or None,
-            x_search_calls=calls.x_search_calls or None,
-        )
-    return None if usage == _EMPTY_USAGE else usage
+        usage, lookup = msgspec.convert(_counts(raw), usage_type()), ALL
+    counts = counts_of(usage, lookup)
+    if not lookup.is_usual:
+        _settle_rare(counts)
+    total = counts.pop(TOTAL, None)
+    if total is not None:
+        gap = total - counts.get("input_tokens", 0) - counts.get("output_tokens", 0)
+        if gap and (gap := _unexplained(counts, gap)):
+            counts["unexplained_tokens"] = gap
+    return TokenUsage(**counts) if counts else None
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -246,9 +213,9 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     models").
     """
     usage = usage_from_wire(raw)
-    if usage is not None and usage.input_tokens != 0:
+    if usage is not None and usage.input_tokens:
         return usage
-    total = _counts(raw).get("total_tokens")
+    total = _counts(raw).get(TOTAL)
     return TokenUsage(input_tokens=total) if total else None
 
 
@@ -318,6 +285,7 @@ def usage_of_choices(ended: Sequence[TokenUsage], *, choices: int) -> TokenUsage
         input_tokens=None if prompts is None else prompts // choices,
         cached_input_tokens=None if cached is None else cached // choices,
         output_tokens=_total(usage.output_tokens for usage in ended),
+        unexplained_tokens=sum(usage.unexplained_tokens or 0 for usage in ended) or None,
     )
 
 
@@ -394,34 +362,46 @@ def _is_free(item: _Item) -> bool:
     return isinstance(action, str) and action in _FREE_ACTIONS
 
 
-def _written(details: _InputDetails, writes: _Writes) -> int | None:
-    """Return all tokens written to the prompt cache: the total if present, else the sum of the
-    reported parts.
+def _settle_rare(counts: dict[str, int]) -> None:
+    """Bring the counts into the normal form that only few usages have.
+
+    The writes to the cache are their total if it is reported, else the sum of their parts. Calls of
+    a tool that was not called are left out. Parts of another count that this form does not keep
+    show only whether the report contradicts itself.
     """
-    total = _first(details.cache_write_tokens, details.created_cache_tokens)
-    if total is not None or writes is _NO_WRITES:
-        return total
-    parts = [
-        _first(writes.ttl_5m_tokens, writes.ephemeral_5m_input_tokens),
-        writes.ttl_30m_tokens,
-        _first(writes.ttl_1h_tokens, writes.ephemeral_1h_input_tokens),
-        writes.ttl_12h_tokens,
-    ]
-    known = [part for part in parts if part is not None]
-    return sum(known) if known else None
+    lifetimes = [counts[name] for name in _LIFETIMES if name in counts]
+    if lifetimes:
+        counts.setdefault("cache_write_tokens", sum(lifetimes))
+    for whole, names in _PARTS.items():
+        excess = sum(counts.get(name, 0) for name in names) - counts.get(whole, 0)
+        if excess > 0 and whole in counts:
+            counts["unexplained_tokens"] = -excess
+    for name in _ONLY_READ & counts.keys():
+        del counts[name]
+    for name in _CALLS_OF_TOOLS & counts.keys():
+        if not counts[name]:
+            del counts[name]
 
 
-def _output(
-    prompt: int | None, answer: int | None, reasoning: int | None, total: int | None
-) -> int | None:
-    """Return the tokens of the whole answer, reasoning included.
+def _unexplained(counts: dict[str, int], gap: int) -> int:
+    """Return the tokens of the total that no reading explains, negative if its parts are more than
+    it; add the parts that it shows to stand beside the prompt and the answer to these. `gap` is the
+    total without prompt and answer.
 
-    xAI's chat counts reasoning beside `completion_tokens`, and Gemini's OpenAI endpoint did: there
-    the total is the sum of all three (docs.x.ai/developers/cost-tracking, looked up 2026-11-24).
+    xAI's chat counts reasoning beside `completion_tokens`, and Gemini's OpenAI endpoint did
+    (docs.x.ai/developers/cost-tracking, looked up 2026-11-24). Portkey counted the cache of
+    Anthropic's models beside `prompt_tokens` (src/providers/anthropic/chatComplete.ts).
     """
-    if not reasoning or answer is None or prompt is None:
-        return answer
-    return answer + reasoning if total == prompt + answer + reasoning else answer
+    prompt, answer = counts.get("input_tokens"), counts.get("output_tokens")
+    if prompt is None or answer is None:
+        return gap
+    reasoning = counts.get("reasoning_tokens", 0)
+    cache = counts.get("cached_input_tokens", 0) + counts.get("cache_write_tokens", 0)
+    for beside, thought in ((0, reasoning), (cache, 0), (cache, reasoning)):
+        if gap == beside + thought and min(beside, thought) >= 0:
+            counts["input_tokens"], counts["output_tokens"] = prompt + beside, answer + thought
+            return 0
+    return gap
 
 
 def _total(counts: Iterable[int | None]) -> int | None:
@@ -432,13 +412,6 @@ def _total(counts: Iterable[int | None]) -> int | None:
             return None
         total += count
     return total
-
-
-def _first(count: int | None, other: int | None) -> int | None:
-    """Return a count under its usual name, or the same count under its other name if the first is
-    absent.
-    """
-    return count if count is not None else other
 
 
 def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
@@ -455,9 +428,9 @@ def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
         return found
     for name, member in members.items():
         value = bytes(member)
-        if not name.endswith(_PARTS):
+        if name not in HOLDERS:
             number = _WHOLE_NUMBER.fullmatch(value)
-            if number is not None and _LEAST <= (count := int(number[2])) <= _MOST:
+            if number is not None and LEAST <= (count := int(number[2])) <= MOST:
                 found[name] = count
         elif levels and value.startswith(b"{"):
             found[name] = _counts(value, levels - 1)

@@ -20,7 +20,6 @@ from gateway.wire.foreign_json import (
     short_text_in,
     text_in,
 )
-from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
@@ -58,7 +57,7 @@ class TritonReader:
         self._input: int | None = None
         self._output: int | None = None
         self._word = ""
-        self._has_begun = False
+        self._has_begun = self._is_uncounted = False
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -82,7 +81,7 @@ class TritonReader:
             return
         members = object_of(payload)
         if members is None:
-            self.observed.note_unread(len(payload))
+            self.observed.note_unread()
         else:
             yield from self._read(members)
 
@@ -93,7 +92,7 @@ class TritonReader:
         members = object_of(body)
         if members is not None and "error" in members:
             return list(self._read(members))
-        self.observed.note_unread(len(body))
+        self.observed.note_unread()
         self.observed.is_whole = True
         return []
 
@@ -110,18 +109,23 @@ class TritonReader:
             observed.upstream_id = short_text_in(members, "id") or None
             yield Started(answer_id=observed.upstream_id or self._answer_id)
         self._word = text_in(members, "finish_reason")[:MAX_WORD_CHARS] or self._word
-        self._note_counts(members)
-        if text := text_in(members, "text_output"):
+        text = text_in(members, "text_output")
+        self._note_counts(members, has_text=bool(text))
+        if text:
             observed.has_content = True
             observed.pieces += 1
             if observed.collects_text:
                 observed.note_text(text)
             yield TextPiece(text=text)
 
-    def _note_counts(self, members: dict[str, Any]) -> None:
-        """Add the counts of one piece, if the model reports them."""
+    def _note_counts(self, members: dict[str, Any], *, has_text: bool) -> None:
+        """Add the counts of one piece, if the model reports them. A piece without a count makes the
+        sum of the others no count of the answer.
+        """
         read, written = count_in(members, INPUT), count_in(members, OUTPUT)
+        self._is_uncounted = self._is_uncounted or (has_text and written is None)
         if read is None and written is None:
+            self.observed.note_uncounted()
             return
         self._input = self._input if read is None else read
         if written is not None:
@@ -130,6 +134,8 @@ class TritonReader:
             self._output = min(so_far, written) if min(so_far, written) < 0 else so_far + written
         counts = {INPUT: self._input, OUTPUT: self._output}
         self.observed.note_running(msgspec.Raw(_encode(counts)), usage_in)
+        if self._is_uncounted:
+            self.observed.note_uncounted()
 
     def _end(self) -> Iterator[AnswerEvent]:
         """Yield the end of an answer that began and had no error."""
@@ -142,7 +148,7 @@ class TritonReader:
         native = self._word or ("length" if is_full else "stop")
         observed.finish_reason = self._word or None
         yield Finished(finish=Finish.LENGTH if native == "length" else Finish.STOP, native=native)
-        if self._input is not None or self._output is not None:
+        if not self._is_uncounted and (self._input, self._output) != (None, None):
             usage = TokenUsage(input_tokens=self._input, output_tokens=self._output)
             observed.note_final(usage)
             yield Used(usage=usage)
@@ -155,7 +161,7 @@ def generate_events(
     """Return the events of a whole answer, and meter it. Raises `UnreadableAnswer`."""
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
-        observed.note_unread(len(inflated(body)))
+        observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = observed.collects_text or OUTPUT not in members
     return TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)

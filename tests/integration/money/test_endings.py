@@ -222,7 +222,7 @@ def test_a_plain_answer_that_is_no_json_is_an_error(gateway: Gateway, http: http
     """Half an answer under status 200 must not be forwarded as a complete answer."""
     answer = post(http, model="chat", fake="badjson")
     assert (answer.status_code, answer.json()["error"]["code"]) == (502, "upstream_error")
-    assert [event["usage_source"] for event in all_events(gateway, answer)] == ["estimated"]
+    assert [event["usage_source"] for event in all_events(gateway, answer)] == ["unknown"]
 
 
 def leave(gateway: Gateway, body: dict[str, Any], *, after: bytes) -> str:

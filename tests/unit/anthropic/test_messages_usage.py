@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from gateway.domain.pricing.pricing import lines
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.usage import (
+    StreamFigures,
     highest,
-    merged,
     note_words,
-    prompt_from_wire,
     usage_from_wire,
     usage_members,
 )
@@ -186,27 +185,43 @@ def test_the_parts_never_exceed_their_whole(
     assert usage.input_tokens == fresh + read_tokens + write_1h + 5
 
 
+def joined(first: object, last: object) -> TokenUsage | None:
+    """Return the usage of a stream with these two figures."""
+    figures = StreamFigures(Observed())
+    figures.begin(msgspec.Raw(msgspec.json.encode(first)))
+    return figures.finish(msgspec.Raw(msgspec.json.encode(last)))
+
+
 def test_a_stream_joins_its_two_usages() -> None:
     """The last figure counts; the lifetimes of writes stand in the first one alone."""
-    first = usage_members(msgspec.json.encode({**WHOLE, "output_tokens": 1}))
-    last = usage_members(
-        msgspec.json.encode(
-            {"output_tokens": 50, "input_tokens": 0, "cache_read_input_tokens": None}
-        )
-    )
-    assert usage_from_wire(merged(first, last)) == NORMAL
+    last = {
+        "output_tokens": 50,
+        "output_tokens_details": {"thinking_tokens": 30},
+        "input_tokens": 0,
+        "cache_read_input_tokens": None,
+    }
+    assert joined({**WHOLE, "output_tokens": 1}, last) == NORMAL
 
 
-def test_the_prompt_alone_has_no_output() -> None:
-    """A cut stream keeps what `message_start` reported of the prompt."""
-    prompt = prompt_from_wire(msgspec.json.encode(WHOLE))
+def test_the_start_of_a_stream_has_no_output_after_content() -> None:
+    """A cut stream keeps the prompt that `message_start` reported."""
+    observed = Observed()
+    figures = StreamFigures(observed)
+    figures.begin(msgspec.Raw(msgspec.json.encode(WHOLE)))
+    figures.note_content()
+    prompt = observed.usage
     assert prompt is not None
     assert (prompt.input_tokens, prompt.output_tokens, prompt.reasoning_tokens) == (
         1610,
         None,
         None,
     )
-    assert prompt_from_wire(b"null") is None
+    assert StreamFigures(observed).begin(msgspec.Raw(b"null")) is None
+
+
+def test_a_last_figure_that_says_nothing_is_none() -> None:
+    assert joined(WHOLE, {}) is None
+    assert joined(WHOLE, None) is None
 
 
 def words(usage: object) -> tuple[str | None, str | None, dict[str, object]]:

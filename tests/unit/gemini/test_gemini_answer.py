@@ -119,7 +119,7 @@ def test_a_usage_without_counts_replaces_none() -> None:
     )
     _, seen = streamed(data)
     assert seen.usage == TokenUsage(input_tokens=10, cached_input_tokens=0)
-    assert seen.knows_prompt_alone
+    assert seen.is_behind
     assert seen.service_tier == "priority"
     assert seen.texts == ("ab",)
 
@@ -296,12 +296,13 @@ def test_an_unreadable_whole_answer_is_metered() -> None:
                     {"modality": "AUDIO", "tokenCount": 900},
                     {"modality": "IMAGE", "tokenCount": 900},
                 ],
+                "toolUsePromptTokenCount": 1,
                 "toolUsePromptTokensDetails": [{"modality": "IMAGE", "tokenCount": 1}],
                 "candidatesTokenCount": "12",
                 "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 7.0}],
             },
             {
-                "input_tokens": 2000,
+                "input_tokens": 2001,
                 "cached_input_tokens": 1500,
                 "audio_input_tokens": 900,
                 "image_input_tokens": 901,

@@ -92,22 +92,18 @@ def test_as_many_choices_as_2048_prompts_have_are_read() -> None:
     ],
     ids=["lists", "members", "text"],
 )
-def test_a_message_of_many_values_is_counted_by_its_size(message: bytes) -> None:
+def test_a_message_of_many_values_is_unread(message: bytes) -> None:
     """Without usage its text would have to be decoded to be counted."""
     observed, _ = whole(b'{"choices":[{"message":' + message + b"}]}")
-    assert (observed.output_bytes, observed.has_content, observed.has_all_text) == (
-        len(message),
-        True,
-        False,
-    )
+    assert (observed.has_unread, observed.has_content, observed.has_all_text) == (True, True, False)
 
 
-def test_a_response_of_many_items_is_counted_by_its_size() -> None:
+def test_a_response_of_many_items_is_unread() -> None:
     """As for chat; with a stated usage its items are not looked at."""
     output = listed(b"[]", MAX_DECODED_VALUES + 1)
     observed = Observed()
     rewrite_response(b'{"output":' + output + b"}", observed, model="a", cost=cost)
-    assert observed.output_bytes == len(output)
+    assert observed.has_unread
     calls = listed(b'{"type":"web_search_call"}', MAX_CHOICES + 1)
     assert with_tool_calls(STATED, msgspec.Raw(calls)) == STATED
 
@@ -187,7 +183,7 @@ def test_an_event_of_many_lines_is_no_event() -> None:
         data_of(b"\r" * (MAX_LINES + 1))
 
 
-def test_an_event_of_many_choices_is_handed_on_and_estimated() -> None:
+def test_an_event_of_many_choices_is_handed_on_unread() -> None:
     """A megabyte of them took 0.4 s."""
     stream = chat_stream(
         model="a",
@@ -199,7 +195,7 @@ def test_an_event_of_many_choices_is_handed_on_and_estimated() -> None:
     )
     event = b'data: {"choices":' + listed(b"{}", 6000) + b"}\n\n"
     assert stream.feed(event) == event
-    assert stream.observed.output_bytes == len(event) - 8
+    assert stream.observed.has_unread
 
 
 def test_running_usage_is_kept_of_so_many_choices() -> None:

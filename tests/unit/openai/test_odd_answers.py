@@ -81,15 +81,27 @@ def test_a_usage_beside_the_answer_needs_no_text() -> None:
     assert (observed.final, observed.texts) == (TokenUsage(input_tokens=1), ())
 
 
-def test_content_of_a_shape_that_is_not_known_has_its_size() -> None:
+def test_content_of_a_shape_that_is_not_known_is_unread() -> None:
     """An answer with content never counts as empty."""
     message = {"content": [{"type": "of tomorrow", "word": "x" * 50}]}
     observed, _ = noted(chat, json.dumps({"choices": [{"message": message}]}).encode())
-    assert (observed.output_bytes, observed.texts, observed.has_all_text) == (
-        len(json.dumps(message)),
-        (),
-        False,
-    )
+    assert (observed.has_unread, observed.texts, observed.has_all_text) == (True, (), False)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        ([{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], ("ab",)),
+        ([{"type": "thinking", "thinking": [{"type": "text", "text": "why"}]}], ("why",)),
+        ([[[[[["too deep"]]]]], "a"], ("a",)),
+    ],
+    ids=["parts", "Mistral's thinking", "deep"],
+)
+def test_the_text_in_the_parts_of_a_message_is_kept(content: Any, text: tuple[str, ...]) -> None:
+    """The whole message was counted as one, envelope included."""
+    whole = {"choices": [{"message": {"role": "assistant", "content": content}}]}
+    observed, _ = noted(chat, json.dumps(whole).encode())
+    assert observed.texts == text
 
 
 def test_embeddings_beside_an_error_are_an_answer() -> None:
@@ -121,16 +133,16 @@ def test_the_text_of_a_response_without_usage_is_kept(output: Any, text: tuple[s
 
 
 @pytest.mark.parametrize("output", ["word", {"a": 1}, [7], [{"type": "image_generation_call"}]])
-def test_items_of_a_shape_that_is_not_known_have_their_size(output: Any) -> None:
+def test_items_of_a_shape_that_is_not_known_are_unread(output: Any) -> None:
     """As above."""
     observed, _ = noted(response, json.dumps({"output": output}).encode())
-    assert observed.output_bytes == len(json.dumps(output))
+    assert observed.has_unread
 
 
-def test_output_with_a_number_out_of_range_has_its_size() -> None:
+def test_output_with_a_number_out_of_range_is_unread() -> None:
     """The decoder skips members that it does not need, and refuses a needed one."""
     observed, _ = noted(response, b'{"output":[{"type":"message","x":1e999}]}')
-    assert observed.output_bytes == len(b'[{"type":"message","x":1e999}]')
+    assert observed.has_unread
 
 
 def test_a_response_with_usage_is_not_kept() -> None:
@@ -192,18 +204,18 @@ def test_an_error_object_in_place_of_a_stream_is_an_error_event(
     "body", [b"<html>", b"\xff", b'{"id":"c"}', b'{"usage":{"prompt_tokens":3}}']
 )
 def test_a_body_that_is_no_stream_was_bought(body: bytes) -> None:
-    """It came whole, and cannot be passed on: its size can be counted."""
+    """It came whole, and cannot be passed on."""
     stream = a_stream()
     stream.feed(body)
     assert stream.end() == b""
     assert (
         stream.observed.is_whole,
         stream.observed.has_content,
-        stream.observed.output_bytes,
+        stream.observed.has_unread,
     ) == (
         True,
         True,
-        len(body),
+        True,
     )
     assert (stream.observed.final is None) != (b"usage" in body)
 

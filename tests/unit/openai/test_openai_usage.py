@@ -248,7 +248,7 @@ def usage(wire: Any) -> TokenUsage | None:
                 "total_tokens": 199,
                 "completion_tokens_details": {"reasoning_tokens": 187},
             },
-            TokenUsage(output_tokens=12, reasoning_tokens=187),
+            TokenUsage(output_tokens=12, reasoning_tokens=187, unexplained_tokens=187),
         ),
         ({}, None),
         (None, None),

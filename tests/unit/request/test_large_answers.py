@@ -12,8 +12,7 @@ import pytest
 
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.operation import Operation
-from gateway.domain.pricing.settlement import Counted
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.domain.providers.table import AT_ROOT
 from gateway.errors import UpstreamError
 from gateway.services.request.upstream_answer import (
@@ -118,16 +117,13 @@ async def test_a_disconnect_while_a_large_answer_is_read_is_charged_once() -> No
     )
 
 
-async def test_a_large_answer_that_is_no_json_is_refused_and_estimated() -> None:
+async def test_a_large_answer_that_is_no_json_is_refused_and_unknown() -> None:
     """As a small one; it was bought."""
     on = stage(FakeUpstreamAnswer([b"<html>" + b"a" * LARGE_BYTES]), FakeUpstreamAnswer([WHOLE]))
-    on.counter.counted = Counted(
-        usage=TokenUsage(input_tokens=10, output_tokens=LARGE_BYTES // 4), is_exact=False
-    )
     with pytest.raises(UpstreamError, match="no JSON"):
         await on.answer(body())
     await soon(lambda: on.journal.events, "the event")
-    assert (on.event.usage_source, len(on.transport.sent)) == (UsageSource.ESTIMATED, 1)
+    assert (on.event.usage_source, len(on.transport.sent)) == (UsageSource.UNKNOWN, 1)
 
 
 async def test_an_answer_of_too_many_choices_keeps_its_stated_usage() -> None:

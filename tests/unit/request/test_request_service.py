@@ -381,10 +381,10 @@ async def test_a_plain_answer_that_is_no_json_is_an_error_and_bought_once() -> N
     with pytest.raises(UpstreamError, match="no JSON"):
         await on.answer(body(), factories.deployment("one"), factories.deployment("two"))
     assert len(on.transport.sent) == 1
-    await soon(lambda: on.journal.events, "the event, which takes a count")
+    await soon(lambda: on.journal.events, "the event")
     assert (on.event.outcome, on.event.usage_source) == (
         Outcome.UPSTREAM_ERROR,
-        UsageSource.ESTIMATED,
+        UsageSource.UNKNOWN,
     )
 
 

@@ -177,7 +177,7 @@ def test_a_cut_stream_has_its_counts_so_far() -> None:
 
 
 def test_bodies_that_are_no_stream() -> None:
-    """An error is read as one, anything else is counted by its size, and nothing is no end."""
+    """An error is read as one, anything else is unread, and nothing is no end."""
     assert streamed(b'{"error":"no model"}')[0] == [
         Failed(code="upstream_error", message="no model")
     ]

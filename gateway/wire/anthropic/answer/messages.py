@@ -7,7 +7,7 @@ events keep their names.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -27,16 +27,11 @@ from gateway.wire.anthropic.answer.shapes import (
 from gateway.wire.anthropic.answer.splices import renamed, with_cost
 from gateway.wire.anthropic.error import code_of, error_event
 from gateway.wire.anthropic.usage import (
-    highest,
-    merged,
+    StreamFigures,
     note_words,
-    of_prompt,
-    prompt_from_wire,
     usage_from_wire,
-    usage_members,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.inflate import inflated
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
@@ -114,16 +109,15 @@ def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
         for block in decode_few(content, MessageBlock):
             observed.note_text(generated_text(block))
     except UNREADABLE:
-        observed.note_unread(memoryview(content).nbytes)
+        observed.note_unread()
     if not observed.output_bytes:  # blocks without any known text
-        observed.note_unread(memoryview(content).nbytes)
+        observed.note_unread()
 
 
 def _note_unknown(body: bytes, observed: Observed) -> None:
-    """Record the size and usage of an answer of an unknown shape. Raises `UnreadableAnswer`."""
-    text = inflated(body)
-    observed.note_unread(len(text))
-    if (usage := usage_in(text)) is not None:
+    """Record an answer of an unknown shape, and its usage. Raises `UnreadableAnswer`."""
+    observed.note_unread()
+    if (usage := usage_in(body)) is not None:
         observed.note_final(usage)
     try:
         require_object(body)
@@ -142,9 +136,11 @@ class MessageStream:
     model: str
     observed: Observed
     _splitter: EventSplitter = field(default_factory=EventSplitter)
-    _first_usage: Mapping[str, msgspec.Raw] = field(default_factory=dict)  # of `message_start`
-    # The highest figures so far. The output of `message_start` is its first token alone.
-    _most_usage: Mapping[str, msgspec.Raw] = field(default_factory=dict)
+    _figures: StreamFigures = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Start before the first figure."""
+        self._figures = StreamFigures(self.observed)
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -198,10 +194,7 @@ class MessageStream:
         if not is_content(block):
             return
         observed = self.observed
-        if not observed.has_content and self._first_usage:
-            # From now on the output of `message_start` is too small; its prompt stays true.
-            observed.note_running(merged(self._most_usage, {}), prompt_from_wire)
-        observed.final = None  # content after it: the figure did not cover the whole answer
+        self._figures.note_content()
         observed.has_content = True
         observed.pieces += 1
         observed.note_text(generated_text(block))
@@ -211,11 +204,8 @@ class MessageStream:
         observed, body = self.observed, bytes(raw)
         message = decode_message(body)
         observed.upstream_id = word_in(message.id) or observed.upstream_id
-        self._first_usage = usage_members(message.usage) if is_there(message.usage) else {}
-        if self._first_usage:
-            self._most_usage = highest(self._most_usage, of_prompt(self._first_usage))
-            observed.note_running(merged(self._first_usage, self._most_usage), usage_from_wire)
-            note_words(observed, message.usage)
+        if is_there(message.usage):
+            self._figures.begin(message.usage)
         new = renamed(body, message.model, self.model)
         if new is body:
             return event
@@ -234,14 +224,8 @@ class MessageStream:
             observed.finish_reason = word_in(stop_reason) or observed.finish_reason
         if not is_there(decoded.usage):
             return event
-        whole = merged(self._first_usage, usage_members(decoded.usage))
-        usage = usage_from_wire(whole)
-        if usage is None:
+        if self._figures.finish(decoded.usage) is None:
             return event
-        observed.note_final(usage)
-        self._most_usage = highest(self._most_usage, usage_members(whole))
-        observed.note_running(merged(self._most_usage, {}), usage_from_wire)
-        note_words(observed, whole)
         return with_cost(
             payload, decoded.usage, observed.final, around=lambda new: with_data(event, new)
         )
@@ -261,8 +245,8 @@ class MessageStream:
         return b""
 
     def _note_unread(self, payload: bytes) -> None:
-        """Record the size of an event that passes on unread, and its usage if that can be read."""
-        self.observed.note_unread(len(payload))
+        """Record an event that passes on unread, and its usage if that can be read."""
+        self.observed.note_unread()
         if (usage := usage_in(payload)) is not None:
             self.observed.note_final(usage)
 
@@ -272,6 +256,4 @@ def message_stream(*, model: str) -> MessageStream:
 
     Its text is kept: no running usage comes between its start and its end.
     """
-    return MessageStream(
-        model=model, observed=Observed(collects_text=True, tells_prompt_first=True)
-    )
+    return MessageStream(model=model, observed=Observed(collects_text=True))

@@ -4,7 +4,7 @@ and records its usage, end and text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,13 +13,9 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
-    highest,
-    merged,
+    StreamFigures,
     note_words,
-    of_prompt,
-    prompt_from_wire,
     usage_from_wire,
-    usage_members,
 )
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
@@ -30,7 +26,6 @@ from gateway.wire.foreign_json import (
     short_text_in,
     text_in,
 )
-from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.error import read_error
@@ -77,16 +72,14 @@ _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 class MessagesReader:
     """Reads a stream of named events."""
 
-    def __init__(self) -> None:
+    def __init__(self, observed: Observed | None = None) -> None:
         """Start before the first event.
 
         The text is kept: no running usage comes between the start and the end.
         """
-        self.observed = Observed(collects_text=True, tells_prompt_first=True)
+        self.observed = Observed(collects_text=True) if observed is None else observed
         self._splitter = EventSplitter()
-        self._first_usage: Mapping[str, msgspec.Raw] = {}  # of `message_start`
-        # The highest figures so far. The output of `message_start` is its first token alone.
-        self._most_usage: Mapping[str, msgspec.Raw] = {}
+        self._figures = StreamFigures(self.observed)
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
@@ -108,7 +101,7 @@ class MessagesReader:
             return []
         event = object_of(payload)
         if event is None:
-            self.observed.note_unread(len(payload))
+            self.observed.note_unread()
             if (usage := _usage_in(payload)) is not None:
                 self.observed.note_final(usage)
             return []
@@ -131,15 +124,10 @@ class MessagesReader:
         """Record the prompt's usage, which comes first."""
         observed = self.observed
         observed.upstream_id = short_text_in(message, "id") or observed.upstream_id
-        with suppress(*_UNREADABLE):
-            self._first_usage = usage_members(_decode_start(without_halves(payload)).message.usage)
         prompt = None
-        if self._first_usage:
-            self._most_usage = highest(self._most_usage, of_prompt(self._first_usage))
-            first = merged(self._first_usage, self._most_usage)
-            observed.note_running(first, usage_from_wire)
-            note_words(self.observed, first)
-            prompt = prompt_from_wire(first)
+        with suppress(*_UNREADABLE):
+            first = self._figures.begin(_decode_start(without_halves(payload)).message.usage)
+            prompt = None if first is None else usage_from_wire(first)
         return Started(answer_id=observed.upstream_id or "", usage=prompt)
 
     def _start_block(self, event: dict[str, Any], block: dict[str, Any]) -> list[AnswerEvent]:
@@ -185,10 +173,7 @@ class MessagesReader:
     def _note(self, text: str) -> None:
         """Record a piece of generated content, and its text to be counted if no usage follows."""
         observed = self.observed
-        if not observed.has_content and self._first_usage:
-            # From now on the output of `message_start` is too small; its prompt stays true.
-            observed.note_running(merged(self._most_usage, {}), prompt_from_wire)
-        observed.final = None  # content after it: the figure did not cover the whole answer
+        self._figures.note_content()
         observed.has_content = True
         observed.pieces += 1
         observed.note_text(text)
@@ -197,23 +182,12 @@ class MessagesReader:
         """Record the end and the final usage; its figures are cumulative."""
         observed = self.observed
         with suppress(*_UNREADABLE):
-            last = usage_members(_decode_holder(without_halves(payload)).usage)
-            if last:
-                self._note_usage(merged(self._first_usage, last))
+            self._figures.finish(_decode_holder(without_halves(payload)).usage)
         stop_reason = short_text_in(delta, "stop_reason")
         if not stop_reason:
             return []
         observed.finish_reason = stop_reason
         return [_finished(stop_reason, delta)]
-
-    def _note_usage(self, whole: msgspec.Raw) -> None:
-        """Record the usage of the whole answer."""
-        usage = usage_from_wire(whole)
-        if usage is not None:
-            self.observed.note_final(usage)
-            self._most_usage = highest(self._most_usage, usage_members(whole))
-            self.observed.note_running(merged(self._most_usage, {}), usage_from_wire)
-            note_words(self.observed, whole)
 
     def _stop(self) -> list[AnswerEvent]:
         """Return the end of the answer, with its usage."""
@@ -239,9 +213,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """
     message = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if message is None:
-        text = inflated(body)
-        observed.note_unread(len(text))
-        if (usage := _usage_in(text)) is not None:
+        observed.note_unread()
+        if (usage := _usage_in(body)) is not None:
             observed.note_final(usage)
         raise UnreadableAnswer("no message of its dialect")
     observed.upstream_id = short_text_in(message, "id") or None

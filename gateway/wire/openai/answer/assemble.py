@@ -311,6 +311,9 @@ class Assembler:
             observed.has_content = observed.has_content or _has_token(choice)
         observed.pieces += bool(chunk.choices) and observed.has_content
         if bytes(chunk.usage) == b"null":
+            for choice in chunk.choices:
+                if observed.has_running and _has_token(choice):
+                    observed.note_uncounted(choice.index)
             return
         if chunk.choices:
             observed.note_running(

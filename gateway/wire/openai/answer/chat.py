@@ -9,7 +9,7 @@ back.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -53,6 +53,7 @@ from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
     usage_from_groq,
+    usage_from_wire,
     usage_of_choices,
     usage_of_embeddings,
     usage_on_the_way,
@@ -65,6 +66,8 @@ from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
 _USAGE = b'"usage"'
+_OF_PARTS = ("text", "refusal", "thinking")  # Mistral's thinking holds parts again
+MOST_LEVELS = 4
 _encode = msgspec.json.Encoder().encode
 
 
@@ -102,7 +105,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         usage = usage_of_embeddings(chunk.usage)
     else:
         is_first = chunk.timings is not ABSENT and _is_of_first_answer(chunk)
-        usage = None if is_first else usage_of(chunk)
+        usage = None if is_first else usage_of(chunk) or _usage_in_choices(chunk)
     if (
         usage is None or usage.output_tokens == 0 or observed.is_error
     ):  # rare: the content matters only then
@@ -118,6 +121,17 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
     return spliced(body, places, chunk, model=model, priced=observed.final)
+
+
+def _usage_in_choices(chunk: Chunk) -> TokenUsage | None:
+    """Return the usage that stands in the choices of a whole answer; None if one has none."""
+    choices = chunk.choices or ()
+    if not any(is_there(choice.usage) for choice in choices):
+        return None
+    found = [usage_from_wire(choice.usage) for choice in choices]
+    known = [usage for usage in found if usage is not None]
+    whole = bool(known) and len(known) == len(found)
+    return usage_of_choices(known, choices=len(known)) if whole else None
 
 
 def _holds_items(chunk: Chunk) -> bool:
@@ -151,7 +165,7 @@ def _collect_whole(observed: Observed, chunk: Chunk) -> None:
     if (
         observed.has_content and not observed.output_bytes
     ):  # the text of this shape is unknown, so its size is counted
-        observed.note_unread(sum(len(bytes(choice.message)) for choice in chunk.choices or ()))
+        observed.note_unread()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -233,6 +247,8 @@ class ChatStream:
                 choice=self._choice,
                 choices_per_prompt=self.choices,
             )
+        else:
+            self.observed.note_uncounted(self._choice)
         if self.observed.collects_text:
             self.observed.note_text(new.text, choice=self._choice)
         return new.event
@@ -260,7 +276,8 @@ class ChatStream:
         """
         observed = self.observed
         observed.is_done = not observed.is_error
-        if observed.is_done and observed.final is None and not self.asked_running_usage:
+        is_last = not (self.asked_running_usage or observed.is_behind)
+        if observed.is_done and observed.final is None and is_last:
             observed.final = observed.running  # the upstream sent it unasked, and nothing followed
         return event if observed.is_done else b""
 
@@ -326,7 +343,7 @@ class ChatStream:
         has_usage = is_there(chunk.usage)
         is_final = has_usage and self._note_usage(chunk)
         if not has_usage:
-            self._note_other_running(chunk)
+            self._note_without_usage(chunk)
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         choices = chunk.choices or ()
@@ -360,12 +377,16 @@ class ChatStream:
         except MalformedJson:
             return event
 
-    def _note_other_running(self, chunk: Chunk) -> None:
-        """Record the running usage of a chunk without `usage`: in its choices or its timings."""
+    def _note_without_usage(self, chunk: Chunk) -> None:
+        """Record the running usage of a chunk without `usage`, in its choices or its timings, and
+        the content that no running usage counts.
+        """
         for choice in chunk.choices or ():
             usage = chunk.timings if choice.usage is ABSENT else choice.usage
             if is_there(usage) and (usage is choice.usage or self.asked_running_usage):
                 self._note_running(usage, choice)
+            elif self.observed.has_running and _has_token(choice):
+                self.observed.note_uncounted(number_of(choice.index))
 
     def _timings_to_cut(self, chunk: Chunk) -> bytes:
         """Return the timings in a chunk that only the gateway asked for; empty if there are none.
@@ -487,7 +508,7 @@ def _collect(observed: Observed, choice: AnswerChoice) -> None:
     if whole is None:
         return
     if not is_quick(whole):
-        observed.note_unread(memoryview(whole).nbytes)
+        observed.note_unread()
         return
     try:
         if whole is choice.text:
@@ -495,27 +516,29 @@ def _collect(observed: Observed, choice: AnswerChoice) -> None:
         else:
             decoded = [value for name, value in decode_delta(whole).items() if name != "role"]
     except UNREADABLE:
-        observed.note_unread(memoryview(whole).nbytes)
+        observed.note_unread()
         return
-    for text in _texts(decoded):
+    for text in _texts(decoded, levels=MOST_LEVELS):
         observed.note_text(text, choice=number_of(choice.index))
 
 
-def _texts(decoded: list[Any]) -> list[str]:
-    """Return the strings in a delta's members: content, reasoning, and the names and arguments
-    of tool calls.
+def _texts(value: Any, *, levels: int) -> Iterator[str]:
+    """Yield the strings in a delta's members that a model wrote: content, also in parts, reasoning,
+    and the names and arguments of tool calls.
     """
-    found: list[str] = []
-    for value in decoded:
-        if isinstance(value, str):
-            found.append(value)
-        elif isinstance(value, list):
-            calls = [call.get("function") for call in value if isinstance(call, dict)]
-            found += [
-                part
-                for call in calls
-                if isinstance(call, dict)
-                for part in call.values()
-                if type(part) is str
-            ]
-    return found
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list) and levels:
+        for one in value:
+            yield from (
+                _texts(one, levels=levels - 1) if not isinstance(one, dict) else _parts(one, levels)
+            )
+
+
+def _parts(part: dict[str, Any], levels: int) -> Iterator[str]:
+    """Yield the strings in a part of a message or in a tool call."""
+    function = part.get("function")
+    if isinstance(function, dict):
+        yield from (text for text in function.values() if isinstance(text, str))
+    for name in _OF_PARTS:
+        yield from _texts(part.get(name), levels=levels - 1)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.inflate import inflated
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import rewrite_chat
@@ -34,7 +33,7 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
     else:
         part = rewrite_chat(body, observed, model=facts.model)
     if not observed.is_done and not observed.is_error:
-        observed.note_unread(len(inflated(body)))
+        observed.note_unread()
         _note_unknown(body, observed)
     return part
 
@@ -61,9 +60,6 @@ def _note_unknown(body: bytes, observed: Observed) -> None:
 
     Raises `UnreadableAnswer` for a proxy's page or half an answer with status 200.
     """
-    text = inflated(body)
-    if text is not body and (usage := usage_in(text)) is not None:
-        observed.note_final(usage)
     try:
         require_object(body)
     except MalformedJson:

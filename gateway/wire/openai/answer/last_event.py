@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.wire.inflate import inflated
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import UNREADABLE, Chunk, chunk_of, is_there, usage_of
 from gateway.wire.sse import data_of
@@ -39,7 +38,7 @@ def last_event(rest: bytes, observed: Observed) -> bytes:
         chunk = Chunk()
     if is_there(chunk.error):
         return b"data: " + b" ".join(rest.split(b"\n")).replace(b"\r", b" ").strip() + b"\n\n"
-    observed.note_unread(len(inflated(rest.rstrip())))
+    observed.note_unread()
     observed.is_whole = True
     if (usage := usage_of(chunk)) is not None:
         observed.note_final(usage)

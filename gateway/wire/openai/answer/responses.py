@@ -17,6 +17,7 @@ from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.shapes import (
+    FINAL_RESPONSE_EVENTS,
     UNREADABLE,
     ResponseBody,
     ResponseEvent,
@@ -37,7 +38,6 @@ from gateway.wire.surrogates import hidden
 
 _RESPONSE = b'"response"'
 _UNFINISHED = frozenset({"queued", "in_progress"})
-_FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 
 
 def rewrite_response(body: bytes, observed: Observed, *, model: str) -> AnswerPart:
@@ -71,7 +71,7 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     if (
         observed.has_content and observed.final is None and not observed.output_bytes
     ):  # items without any known text
-        observed.note_unread(len(bytes(response.output)))
+        observed.note_unread()
     observed.is_done = not observed.is_error
     return spliced(body, places, response, model=model, priced=observed.final)
 
@@ -81,7 +81,7 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
     argument.
     """
     if not is_quick(output):
-        observed.note_unread(memoryview(output).nbytes)
+        observed.note_unread()
         return
     try:
         items = msgspec.json.decode(output) if is_there(output) else []
@@ -160,6 +160,7 @@ class ResponseStream:
         if ".delta" not in (decoded.type or ""):
             return
         self.observed.final = None  # as in a chat: content after it makes it a running figure
+        self.observed.note_uncounted()
         self.observed.has_content = True
         self.observed.pieces += 1
         if self.observed.collects_text and bytes(decoded.delta).startswith(b'"'):
@@ -173,7 +174,7 @@ class ResponseStream:
         """
         body = bytes(decoded.response)
         response = response_of(body)
-        is_last = decoded.type in _FINAL_RESPONSE_EVENTS
+        is_last = decoded.type in FINAL_RESPONSE_EVENTS
         _note_response(self.observed, response, is_last=is_last)
         self.observed.is_done = self.observed.is_done or is_last
         place = locate_one(payload, _RESPONSE, body)

@@ -30,6 +30,7 @@ from gateway.wire.surrogates import hidden
 
 Known = TypeVar("Known", bound=msgspec.Struct)
 MAX_INDEX_DIGITS = 10
+FINAL_RESPONSE_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed"})
 ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` accepts only null
 
 # Whatever bytes an upstream sends, reading them returns a value or nothing.
@@ -197,8 +198,8 @@ def usage_in(body: bytes) -> TokenUsage | None:
 
 
 def note_unread_event(observed: Observed, payload: bytes) -> None:
-    """Record the size of an event that passes on unread, and its usage if that can be read."""
-    observed.note_unread(len(payload))
+    """Record an event that passes on unread, and its usage if that can be read."""
+    observed.note_unread()
     if (usage := usage_in(payload)) is not None:
         observed.note_final(usage)
 

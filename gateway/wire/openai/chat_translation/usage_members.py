@@ -19,7 +19,7 @@ def chat_usage(usage: TokenUsage) -> dict[str, Any]:
         {
             "prompt_tokens": prompt,
             "completion_tokens": answer,
-            "total_tokens": None if prompt is None or answer is None else prompt + answer,
+            "total_tokens": _total(usage),
             "prompt_tokens_details": input_details(usage),
             "completion_tokens_details": _output_details(usage),
         }
@@ -41,8 +41,18 @@ def responses_usage(usage: TokenUsage) -> dict[str, Any] | None:
         | input_details(usage),
         "output_tokens": answer,
         "output_tokens_details": {"reasoning_tokens": 0} | _output_details(usage),
-        "total_tokens": prompt + answer,
+        "total_tokens": _total(usage),
     }
+
+
+def _total(usage: TokenUsage) -> int | None:
+    """Return the total of a usage, as the upstream reported it where its parts do not explain it;
+    None if the prompt or the answer is unknown.
+    """
+    prompt, answer = usage.input_tokens, usage.output_tokens
+    if prompt is None or answer is None:
+        return None
+    return prompt + answer + (usage.unexplained_tokens or 0)
 
 
 def with_usage(

@@ -1,0 +1,260 @@
+"""Lists the places of each count in a usage of OpenAI's dialect, as its servers write them, and
+makes the decoder of such a usage from the list; judges no usage.
+
+`openai_compatible` is every server without a row of its own, so the names of other gateways count
+too. Where one usage has a count in two places, the first place of the list wins: a detail is nearer
+to the provider's own figure than a copy of it at the top.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, lru_cache
+from operator import attrgetter
+from typing import Annotated, Any, NamedTuple
+
+import msgspec
+
+# The range of 64 bits; a longer number is not a count and fits in no column.
+LEAST, MOST = -(2**63), 2**63 - 1
+Count = Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)]
+
+Path = tuple[str, ...]
+# Counts that only help to read others: they are no members of `TokenUsage`.
+TOTAL, WRITES_5M = "total_tokens", "cache_write_5m_tokens"
+INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT = (
+    "text_input_tokens",
+    "video_input_tokens",
+    "text_output_tokens",
+)
+_INPUT = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
+_OUTPUT = ("completion_tokens_details", "output_tokens_details", "output_token_details")
+_DETAILS = {"input": _INPUT, "output": _OUTPUT}
+
+
+class CountPlace(NamedTuple):
+    """One place of a count: the names from the usage down, and who writes it there."""
+
+    name: str
+    path: Path
+    source: str
+
+
+_OPENAI = "OpenAI's API reference: the usage of chats and of responses"
+_VLLM = "vLLM 0.32"
+_LITELLM = "litellm 1.110.2, types/utils.py, Usage and PromptTokensDetailsWrapper"
+_NEW_API = "QuantumNous/new-api, dto/openai_response.go, Usage"
+_BIFROST = "maximhq/bifrost, core/schemas/chatcompletions.go, ChatPromptTokensDetails"
+_PORTKEY = "Portkey-AI/gateway, src/providers/anthropic/chatComplete.ts"
+_REQUESTY = "Requesty's answers, by the type that Roo Code reads them with"
+_OPENROUTER = "openrouter 1.3.84, components/chatusage.py and servertoolusedetails.py"
+_QWEN = "Alibaba's Model Studio, explicit cache; the names were not found on its page"
+_DEEPSEEK = "api-docs.deepseek.com, Context Caching"
+_MOONSHOT = "Moonshot's answers: promptfoo pull request 10132, QuantumNous/new-api issue 2493"
+_SGLANG = "sglang 0.5.23"
+_XAI = "docs.x.ai/developers/pricing and .../tools/tool-usage-details"
+_PERPLEXITY = "Perplexity's answers of sonar-deep-research"
+_SPELLING = "no server's type has it; it follows the names that some have"
+# One line a name: the count, the place ("input." and "output." are details under each of their
+# names), and its source. Looked up on 2026-11-24 and 2026-11-28.
+_NAMES: tuple[tuple[str, str, str], ...] = (
+    ("input_tokens", "prompt_tokens", _OPENAI),
+    ("input_tokens", "input_tokens", _OPENAI),
+    ("output_tokens", "completion_tokens", _OPENAI),
+    ("output_tokens", "output_tokens", _OPENAI),
+    (TOTAL, "total_tokens", _OPENAI),
+    ("cached_input_tokens", "input.cached_tokens", _OPENAI),
+    ("cached_input_tokens", "input.cached_read_tokens", _BIFROST),
+    ("cached_input_tokens", "input.cache_read_input_tokens", _SPELLING),
+    ("cached_input_tokens", "prompt_cache_hit_tokens", _DEEPSEEK),
+    ("cached_input_tokens", "cache_read_input_tokens", _LITELLM),
+    ("cached_input_tokens", "cached_tokens", _MOONSHOT),
+    ("cached_input_tokens", "cached_input_tokens", _SPELLING),
+    ("cache_write_tokens", "input.cache_write_tokens", _OPENROUTER),
+    ("cache_write_tokens", "input.created_cache_tokens", _VLLM),
+    ("cache_write_tokens", "input.cache_creation_tokens", _LITELLM),
+    ("cache_write_tokens", "input.cached_creation_tokens", _NEW_API),
+    ("cache_write_tokens", "input.cached_write_tokens", _BIFROST),
+    ("cache_write_tokens", "input.caching_tokens", _REQUESTY),
+    ("cache_write_tokens", "input.cache_creation_input_tokens", _QWEN),
+    ("cache_write_tokens", "cache_creation_input_tokens", _PORTKEY),
+    ("cache_write_tokens", "cache_write_tokens", _SPELLING),
+    (WRITES_5M, "input.cache_write_tokens_details.ttl_5m_tokens", _SPELLING),
+    (WRITES_5M, "input.cache_write_tokens_details.ephemeral_5m_input_tokens", _LITELLM),
+    (WRITES_5M, "input.cache_creation_token_details.ephemeral_5m_input_tokens", _LITELLM),
+    (WRITES_5M, "input.cache_creation.ephemeral_5m_input_tokens", _QWEN),
+    (WRITES_5M, "input.cached_write_token_details.cached_write_tokens_5m", _BIFROST),
+    (WRITES_5M, "cache_write_tokens_details.ttl_5m_tokens", _SPELLING),
+    (WRITES_5M, "cache_write_tokens_details.ephemeral_5m_input_tokens", _SPELLING),
+    (WRITES_5M, "cache_creation.ephemeral_5m_input_tokens", _PORTKEY),
+    (WRITES_5M, "claude_cache_creation_5_m_tokens", _NEW_API),
+    ("cache_write_30m_tokens", "input.cache_write_tokens_details.ttl_30m_tokens", _OPENAI),
+    ("cache_write_30m_tokens", "cache_write_tokens_details.ttl_30m_tokens", _SPELLING),
+    ("cache_write_1h_tokens", "input.cache_write_tokens_details.ttl_1h_tokens", _SPELLING),
+    (
+        "cache_write_1h_tokens",
+        "input.cache_write_tokens_details.ephemeral_1h_input_tokens",
+        _LITELLM,
+    ),
+    (
+        "cache_write_1h_tokens",
+        "input.cache_creation_token_details.ephemeral_1h_input_tokens",
+        _LITELLM,
+    ),
+    ("cache_write_1h_tokens", "input.cache_creation.ephemeral_1h_input_tokens", _QWEN),
+    (
+        "cache_write_1h_tokens",
+        "input.cached_write_token_details.cached_write_tokens_1h",
+        _BIFROST,
+    ),
+    ("cache_write_1h_tokens", "cache_write_tokens_details.ttl_1h_tokens", _SPELLING),
+    ("cache_write_1h_tokens", "cache_write_tokens_details.ephemeral_1h_input_tokens", _SPELLING),
+    ("cache_write_1h_tokens", "cache_creation.ephemeral_1h_input_tokens", _PORTKEY),
+    ("cache_write_1h_tokens", "claude_cache_creation_1_h_tokens", _NEW_API),
+    ("cache_write_12h_tokens", "input.cache_write_tokens_details.ttl_12h_tokens", _OPENAI),
+    ("cache_write_12h_tokens", "cache_write_tokens_details.ttl_12h_tokens", _SPELLING),
+    ("audio_input_tokens", "input.audio_tokens", _OPENAI),
+    ("image_input_tokens", "input.image_tokens", _OPENAI),
+    (INPUT_TEXT, "input.text_tokens", _LITELLM),
+    (INPUT_VIDEO, "input.video_tokens", _OPENROUTER),
+    ("cached_audio_input_tokens", "input.cached_tokens_details.audio_tokens", _NEW_API),
+    ("reasoning_tokens", "output.reasoning_tokens", _OPENAI),
+    ("reasoning_tokens", "reasoning_tokens", _SGLANG),
+    ("audio_output_tokens", "output.audio_tokens", _OPENAI),
+    ("image_output_tokens", "output.image_tokens", _OPENROUTER),
+    (OUTPUT_TEXT, "output.text_tokens", _LITELLM),
+    # xAI counts the successful calls, which are billed; `num_sources_used` is not (it was the bill
+    # of Live Search, which ended in January 2026).
+    ("web_search_calls", "server_side_tool_usage_details.web_search_calls", _XAI),
+    ("web_search_calls", "server_tool_use_details.web_search_requests", _OPENROUTER),
+    ("web_search_calls", "server_tool_use.web_search_requests", _LITELLM),
+    ("web_search_calls", "input.web_search_requests", _LITELLM),
+    ("web_search_calls", "num_search_queries", _PERPLEXITY),
+    ("x_search_calls", "server_side_tool_usage_details.x_search_calls", _XAI),
+    ("code_interpreter_calls", "server_side_tool_usage_details.code_interpreter_calls", _XAI),
+    ("file_search_calls", "server_side_tool_usage_details.file_search_calls", _XAI),
+)
+
+
+def _places() -> Iterator[CountPlace]:
+    """Yield all places in their order, details under each of their names."""
+    for count, name, source in _NAMES:
+        head, *rest = name.split(".")
+        for details in _DETAILS.get(head, (head,)):
+            yield CountPlace(count, (details, *rest), source)
+
+
+PLACES: tuple[CountPlace, ...] = tuple(_places())
+# The names whose values are objects.
+HOLDERS = frozenset(name for place in PLACES for name in place.path[:-1])
+_DIGITS = b"0123456789"
+MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
+
+
+@cache  # the details have several names and one type
+def _struct_of(paths: frozenset[Path], name: str) -> type[msgspec.Struct]:
+    """Return a struct type for the members at these paths, each of which may be absent."""
+    below: Mapping[str, set[Path]] = defaultdict(set)
+    for head, *rest in paths:
+        below[head] |= {tuple(rest)} if rest else set()
+    fields: list[tuple[str, Any, Any]] = [
+        (head, (_struct_of(frozenset(rest), "Details") if rest else Count) | None, None)
+        for head, rest in below.items()
+    ]
+    return msgspec.defstruct(name, fields, gc=False)
+
+
+@cache  # takes 10 ms to create, and most processes never need it
+def usage_type() -> type[msgspec.Struct]:
+    """Return the struct type of a usage with all members of the table."""
+    return _struct_of(frozenset(place.path for place in PLACES), "Usage")
+
+
+@cache
+def usage_decoder() -> Callable[[msgspec.Raw | bytes], msgspec.Struct]:
+    """Return the function that decodes such a usage."""
+    return msgspec.json.Decoder(usage_type()).decode
+
+
+class Lookup(NamedTuple):
+    """The places to look at in a usage, the one that wins last; `get` reads all of them at once.
+    `is_usual` if all of them are counts that most usages have.
+    """
+
+    names: tuple[str, ...]
+    paths: tuple[Path, ...]
+    get: Callable[[msgspec.Struct], tuple[int | None, ...]]
+    is_usual: bool
+
+
+def lookup_in(usage: bytes) -> Lookup:
+    """Return the places of a usage whose names stand in it.
+
+    The usages of one upstream differ in their digits alone, so the places of a shape are found
+    once.
+    """
+    return _lookup(usage.translate(None, _DIGITS)) if len(usage) < MOST_SHAPE_BYTES else ALL
+
+
+def counts_of(usage: msgspec.Struct, lookup: Lookup) -> dict[str, int]:
+    """Return the counts of a decoded usage that are reported."""
+    try:
+        values = lookup.get(usage)
+    except AttributeError:  # an object is null
+        values = tuple(_value_at(usage, path) for path in lookup.paths)
+    if None in values:
+        found = zip(lookup.names, values, strict=True)
+        return {name: value for name, value in found if value is not None}
+    return dict(zip(lookup.names, values, strict=True))  # type: ignore[arg-type]  # none is None
+
+
+def _value_at(usage: Any, path: Path) -> int | None:
+    """Return the count at one place."""
+    for name in path:
+        usage = getattr(usage, name, None)  # None has no members
+    found: int | None = usage
+    return found
+
+
+@lru_cache(maxsize=256)
+def _lookup(shape: bytes) -> Lookup:
+    """Return the places whose names stand in a usage without its digits."""
+    if b"\\" in shape:  # an escape may spell a name
+        return ALL
+
+    def is_quoted(name: str) -> bool:
+        """Return True if a name, without its digits, stands in the shape."""
+        return b'"%b"' % name.encode().translate(None, _DIGITS) in shape
+
+    return _lookup_of(place for place in PLACES if all(map(is_quoted, place.path)))
+
+
+def _lookup_of(places: Iterable[CountPlace]) -> Lookup:
+    """Return the lookup of these places and of the two at the top, which most usages have."""
+    found = dict.fromkeys((*reversed(tuple(places)), *_USUAL))
+    return Lookup(
+        tuple(place.name for place in found),
+        tuple(place.path for place in found),
+        attrgetter(*(".".join(place.path) for place in found)),
+        _USUAL_COUNTS.issuperset(place.name for place in found),
+    )
+
+
+# Counts that stand in the normal form as they are reported.
+_USUAL_COUNTS = frozenset(
+    {
+        "input_tokens",
+        "output_tokens",
+        TOTAL,
+        "cached_input_tokens",
+        "cache_write_tokens",
+        "audio_input_tokens",
+        "image_input_tokens",
+        "reasoning_tokens",
+        "audio_output_tokens",
+        "image_output_tokens",
+    }
+)
+_USUAL = tuple(place for place in PLACES if place.path in (("prompt_tokens",), (TOTAL,)))
+ALL = _lookup_of(PLACES)
