@@ -96,7 +96,8 @@ fuzz-api: .venv/dev.stamp ## Fuzz a gateway by its OpenAPI description with CASE
 	@SCHEMATHESIS=$(CURDIR)/.venv/fuzz-api/bin/schemathesis CASES=$(or $(CASES),20000) \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/openapi/fuzz_api.py
 
-oracles: .venv/dev.stamp ## Let litellm, the providers' own SDKs and real tokenizers judge transcripts and bounds
+oracles: .venv/dev.stamp ## Let litellm, SDKs, real tokenizers and recorded usages (CORPUS=FILE) judge transcripts and bounds
+	@$(BIN)/python -m pytest -q tests/oracles/recorded_bodies.py
 	@test -x .venv/oracles/bin/pytest || { $(BIN)/python -m venv .venv/oracles && .venv/oracles/bin/pip install \
 		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
