@@ -17,8 +17,9 @@ TABLES: Mapping[str, Mapping[str, str]] = {**hosted.NAMES, **engines.NAMES}
 SOURCES: Mapping[str, str] = {**hosted.SOURCES, **engines.SOURCES}
 # Providers that serve another one's schema.
 _SAME = {"azure_openai": "openai"}
-# The effect of these members on a bound is decided with their features.
-_DECIDED = frozenset(FEATURE_OF_MEMBER)
+# The effect of these members on a bound is decided with their features, or with the rounds of the
+# provider's tools.
+_DECIDED = frozenset({*FEATURE_OF_MEMBER, "max_tool_calls", "max_turns"})
 
 
 @cache
