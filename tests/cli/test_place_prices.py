@@ -11,7 +11,9 @@ from tests.cli.conftest import Cli
 from tests.policy.documents import EXAMPLE, changed
 
 AT_EU = "https://eu.api.openai.com/v1"
-GENERAL = changed(AT_EU, "https://api.openai.com/v1")
+GENERAL = changed(
+    "region: eu\n", "region: global\n", text=changed(AT_EU, "https://api.openai.com/v1")
+)
 PROXY = changed(AT_EU, "https://proxy.example/v1")
 CLAUDE = (
     changed(
@@ -20,7 +22,7 @@ CLAUDE = (
         text=changed(AT_EU, "https://api.anthropic.com/v1"),
     )
     .replace("provider: openai\n", "provider: anthropic\n")
-    .replace("region: eu\n", "region: us\n")
+    .replace("region: eu\n", "region: unknown\n")
 )
 
 

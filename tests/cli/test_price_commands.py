@@ -273,11 +273,11 @@ def test_a_model_is_shown_with_its_history_and_an_example(applied: Cli) -> None:
         parse_float=Decimal,
     )
     assert before["example_cost_usd"] == {
-        "standard": Decimal("0.035"),
-        "batch": Decimal("0.0175"),
-        "fast": Decimal("0.0875"),
-        "flex": Decimal("0.0175"),
-        "priority": Decimal("0.0875"),
+        "standard": Decimal("0.0385"),
+        "batch": Decimal("0.01925"),
+        "fast": Decimal("0.09625"),
+        "flex": Decimal("0.01925"),
+        "priority": Decimal("0.09625"),
     }
     text = applied.ok("price", "show", "gpt-eu")
     for part in (
@@ -345,7 +345,7 @@ def test_a_sync_shows_the_difference_and_asks(applied: Cli, database_url: str) -
     stale(database_url)
     before = entries(database_url)
     listing = applied("price", "list")
-    assert rate_of(applied, "gpt-eu", "input") == 6
+    assert rate_of(applied, "gpt-eu", "input") == Decimal("6.6")
     assert "The built-in list differs from the book for gpt-5.5" in listing.err
     dry = list(csv.DictReader(io.StringIO(applied.ok("price", "sync", "--dry-run", "-f", "csv"))))
     (changed,) = [
@@ -359,7 +359,7 @@ def test_a_sync_shows_the_difference_and_asks(applied: Cli, database_url: str) -
     assert "Use --yes" in ran.err
     applied.ok("price", "sync", "--yes")
     assert entries(database_url) > before
-    assert rate_of(applied, "gpt-eu", "input") == 5
+    assert rate_of(applied, "gpt-eu", "input") == Decimal("5.5")
 
 
 def test_a_sync_can_take_the_whole_list(applied: Cli, database_url: str) -> None:
@@ -373,17 +373,19 @@ def test_a_sync_can_take_the_whole_list(applied: Cli, database_url: str) -> None
 
 
 def spend(database: Database, **changes: Any) -> str:
-    """One attempt of gpt-eu of an hour ago: 200,000 tokens at 5 USD per million.
+    """One attempt of gpt-eu of an hour ago: 200,000 tokens at 5.5 USD per million.
 
     Returns its month.
     """
     at = datetime.now(UTC) - timedelta(hours=1)
-    line = Line(kind=TokenKind.INPUT, tokens=200_000, usd_per_mtok=Decimal(5), cost_nusd=10**9)
+    line = Line(
+        kind=TokenKind.INPUT, tokens=200_000, usd_per_mtok=Decimal("5.5"), cost_nusd=11 * 10**8
+    )
     usage = TokenUsage(input_tokens=200_000, output_tokens=0)
     fields: dict[str, Any] = {
         "usage": usage,
         "lines": (line,),
-        "cost_nusd": 10**9,
+        "cost_nusd": 11 * 10**8,
         "policy_version": 1,
     }
     Ledger(database).write([event(at=at, **fields | changes)])
@@ -406,9 +408,9 @@ def test_a_month_is_priced_again_and_its_events_stay(
     expected = {"team": "payments", "model": "gpt-5.5", "deployment": "gpt-eu", "events": 1}
     assert [{name: row[name] for name in expected} for row in rows] == [expected]
     assert [Decimal(rows[0][name]) for name in ("was_usd", "becomes_usd", "difference_usd")] == [
-        Decimal(1),
+        Decimal("1.1"),
         Decimal("0.8"),
-        Decimal("-0.2"),
+        Decimal("-0.3"),
     ]
     ran = applied("price", "reprice", "--month", month)
     assert (ran.code, "Use --yes" in ran.err) == (2, True)
@@ -417,7 +419,7 @@ def test_a_month_is_priced_again_and_its_events_stay(
     with psycopg.connect(database_url) as connection:
         adjusted = connection.execute("SELECT amount_usd, kind FROM finance.adjustments").fetchall()
         recorded = connection.execute("SELECT cost_usd FROM finance.usage_events").fetchall()
-    assert (adjusted, recorded) == ([(Decimal("-0.2"), "reprice")], [(1,)])
+    assert (adjusted, recorded) == ([(Decimal("-0.3"), "reprice")], [(Decimal("1.1"),)])
 
 
 def test_unknown_events_are_counted_and_left(applied: Cli, database: Database) -> None:
