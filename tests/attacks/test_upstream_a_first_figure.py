@@ -241,3 +241,11 @@ def test_a_piece_without_a_count_leaves_triton_s_sum_behind() -> None:
     made = made_of(fed(TritonReader("id"), first, {"text_output": LONG_TEXT}))
     assert made.source is UsageSource.ESTIMATED
     assert made.usage.output_tokens == tokens_in(1 + len(LONG_TEXT))
+
+
+def test_a_prompt_alone_is_no_count_of_triton_s_answer() -> None:
+    """A model may declare one of the two outputs."""
+    seen = fed(TritonReader("id"), {"text_output": LONG_TEXT, "num_input_tokens": 20})
+    made = made_of(seen)
+    assert made.source is UsageSource.ESTIMATED
+    assert (made.usage.input_tokens, made.usage.output_tokens) == (20, TOKENS)

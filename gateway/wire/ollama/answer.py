@@ -144,8 +144,6 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
         observed.note_unread()
-        if (usage := usage_in(body)) is not None:
-            observed.note_final(usage)
         raise UnreadableAnswer("no JSON object, or too large a one")
     return list(OllamaReader(observed).read(members | {"done": True}))
 

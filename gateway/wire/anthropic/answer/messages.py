@@ -115,10 +115,8 @@ def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
 
 
 def _note_unknown(body: bytes, observed: Observed) -> None:
-    """Record an answer of an unknown shape, and its usage. Raises `UnreadableAnswer`."""
+    """Record an answer of an unknown shape. Raises `UnreadableAnswer`."""
     observed.note_unread()
-    if (usage := usage_in(body)) is not None:
-        observed.note_final(usage)
     try:
         require_object(body)
     except MalformedJson:
