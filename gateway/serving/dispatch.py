@@ -51,7 +51,8 @@ class Deployments:
 class Dispatch:
     """The path to upstreams: transport, providers, and the settlement of abandoned answers.
 
-    `text_forms` are what the configured tokenizers read of a text, by the upstream's model.
+    `text_forms` are the forms in which the configured tokenizers read a text, by the upstream's
+    model.
     """
 
     transport: Http1Transport

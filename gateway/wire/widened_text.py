@@ -35,8 +35,8 @@ def may_grow(body: bytes) -> bool:
 def grown_sizes(
     body: bytes, measure: Callable[[bytes], PromptSize]
 ) -> Mapping[TextForms, PromptSize] | None:
-    """Return the size of a body in each form of its text that is longer than what was sent; None if
-    no form is. `measure` returns the size of a body as it is.
+    """Return the size of a body in each form of its text that is longer than the one that was sent;
+    None if no form is. `measure` returns the size of a body as it is.
     """
     sizes = {}
     for forms in (TextForms.ANY, TextForms.NFC):

@@ -127,7 +127,7 @@ def test_a_cache_that_the_policy_shares_is_shared(start_gateway: StartGateway) -
 def test_validate_says_which_deployments_share_a_cache(
     provider: str, stated: str | None, is_noted: bool
 ) -> None:
-    """It is a note: what was served stays served."""
+    """It is a note: every request stays served."""
     text = policy("http://127.0.0.1:9/v1", provider, stated)
     notes = [note for note in parse(text).notes if "cached prompts" in note.message]
     assert [note.field for note in notes] == (["deployments"] if is_noted else [])

@@ -127,7 +127,7 @@ def test_what_counts_more_than_once_grows_as_often(rewriting: Bounded) -> None:
 
 def test_a_tokenizer_that_is_known_holds_no_more(rewriting: Bounded) -> None:
     """OpenAI's reads the bytes as they are, and the file of the other one says NFC: Korean holds
-    what it has, and an unknown tokenizer could read three times as much.
+    its bytes, and an unknown tokenizer could read three times as much.
     """
     holds = {}
     for route in ("openai", "nfc", "nfkc"):

@@ -45,8 +45,8 @@ def any_forms(at: int) -> set[str]:
 
 
 def composed_forms(at: int) -> set[str]:
-    """Return what NFC may write for a code point beside marks: its parts. A syllable of Hangul
-    stays whole, or grows by a final that stands behind it.
+    """Return the forms that NFC may write for a code point beside marks: its parts. A syllable of
+    Hangul stays whole, or grows by a final that stands behind it.
     """
     if at in HANGUL:
         return set()
@@ -107,7 +107,7 @@ def main() -> None:
 
 Made by tests/oracles/unicode_widths.py on {datetime.date.today()} from Unicode {version} (package
 unicodedata2) and Python's own; do not edit. A code point that is not listed has its own bytes.
-What Unicode has not assigned yet may become anything: it has the longest width.
+A code point that Unicode has not assigned yet has the longest width: it may become anything.
 """
 
 UNICODE_VERSION = "{version}"

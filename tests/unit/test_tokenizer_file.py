@@ -61,7 +61,7 @@ def tokenizer(rule: Any) -> Tokenizer:
 
 @pytest.mark.parametrize(("rule", "forms"), RULES.values(), ids=RULES)
 def test_the_forms_are_those_of_the_normalizer(rule: Any, forms: TextForms) -> None:
-    """What is not known to be no longer counts as any form."""
+    """A rule that may write more counts as any form."""
     assert text_forms_of(tokenizer(rule).to_str().encode()) is forms
 
 
@@ -99,6 +99,6 @@ def test_an_unknown_rule_may_be_any_form(written: object, forms: TextForms) -> N
 
 
 def test_another_file_is_refused() -> None:
-    """Its deployment keeps what its provider's row says."""
+    """Its deployment keeps the forms of its provider's row."""
     with pytest.raises(msgspec.DecodeError):
         text_forms_of(b'{"normalizer": "NFC"}')

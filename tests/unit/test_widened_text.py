@@ -76,7 +76,7 @@ def test_escapes(written: str, width: int) -> None:
     "text", ["Hello, world", "\u4eca\u65e5\u306f", "\u043f\u0440\u0438", "\U0001f600", "\\n\\u4eca"]
 )
 def test_most_text_does_not_grow(text: str) -> None:
-    """English, Chinese characters, kana, most Cyrillic letters and emoji stay what they are."""
+    """English, Chinese characters, kana, most Cyrillic letters and emoji stay the same."""
     assert sizes(f'"{text}"'.encode()) == {}
 
 

@@ -161,7 +161,7 @@ class HostedToolsRule(StrEnum):
 class PromptCache(StrEnum):
     """The teams that one cached prompt of a deployment serves."""
 
-    SHARED = "shared"  # any team: their admin accepts that one can find out what another one sent
+    SHARED = "shared"  # any team: their admin accepts that one can find the prompts of another
     SEPARATE = "separate"  # the team that sent it
 
 
@@ -299,7 +299,7 @@ class Deployment:
 
     def salts(self, operation: Operation) -> bool:
         """Return True if a request of this operation is sent the salt of its team, so that no other
-        team can find out by the upstream's cache what it said.
+        team can find its prompts by the upstream's cache.
         """
         facts = self.provider_facts
         if operation not in facts.salted or self.prompt_cache is PromptCache.SHARED:

@@ -44,7 +44,7 @@ class TextForms(StrEnum):
 
     NONE = "none"  # the bytes that were sent
     NFC = "nfc"
-    ANY = "any"  # all of them, in any order: what must be assumed of an unknown tokenizer
+    ANY = "any"  # all of them, in any order: an unknown tokenizer's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,9 @@ class ProviderFacts:
     `default_output_tokens` is the maximum of an answer that is sent where its dialect requires one
     and nothing else bounds it. `salted` are the operations whose requests take `cache_salt`, which
     keeps the cached prompts of one salt from those of another; `salts_if_stated`: older versions
-    refuse it, so only a policy that says `prompt_cache: separate` sends it. `text_forms` is what
-    its tokenizers read of a text; without a source, any form. `tier_header` is a header of its
-    answers that states the served service tier. `sources` say who states all this.
+    refuse it, so only a policy that says `prompt_cache: separate` sends it. `text_forms` are the
+    forms in which its tokenizers read a text; without a source, any. `tier_header` is a header of
+    its answers that states the served service tier. `sources` say who states all this.
     """
 
     name: str

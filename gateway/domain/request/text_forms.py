@@ -80,7 +80,7 @@ def widths_of(forms: TextForms) -> Widths:
 
 @cache
 def ratios_of(forms: TextForms) -> tuple[tuple[int, re.Pattern[str]], ...]:
-    """Return what bounds the width of one byte, the most first, each with a pattern of characters
+    """Return bounds of the width of one byte, the largest first, each with a pattern of characters
     that need it.
     """
     spans = _spans_of(forms)

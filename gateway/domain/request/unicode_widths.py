@@ -2,7 +2,7 @@
 
 Made by tests/oracles/unicode_widths.py on 2026-11-28 from Unicode 18.0.0 (package
 unicodedata2) and Python's own; do not edit. A code point that is not listed has its own bytes.
-What Unicode has not assigned yet may become anything: it has the longest width.
+A code point that Unicode has not assigned yet has the longest width: it may become anything.
 """
 
 UNICODE_VERSION = "18.0.0"

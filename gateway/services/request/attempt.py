@@ -410,7 +410,7 @@ class AdmittedRequest(Struct):
     `deadline_s`.
 
     `totals` adds up its attempts; None if nothing waits for the request's end. `text_forms` are
-    what tokenizers read of a text, by the upstream's model, if a file says so.
+    the forms in which tokenizers read a text, by the upstream's model, as far as files state them.
     """
 
     request: Request

@@ -101,8 +101,8 @@ class RequestService:
     """Dispatches requests to deployments, in the order that the policy allows.
 
     `region` is the gateway's own region. `find_response` finds the stored response that a request
-    continues. `run_large` translates large bodies. `text_forms` are what tokenizers read of a text,
-    by the upstream's model, if a file says so.
+    continues. `run_large` translates large bodies. `text_forms` are the forms in which tokenizers
+    read a text, by the upstream's model, as far as files state them.
 
     `draw` returns numbers below 1 that vary the pauses before a retry, and `pause` waits for them.
     """

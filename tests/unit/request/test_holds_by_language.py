@@ -51,7 +51,7 @@ def ratio(text: str, forms: TextForms, *, is_escaped: bool = False) -> float:
 
 @pytest.mark.parametrize("language", SAMPLES)
 def test_the_guide_has_the_figures(language: str) -> None:
-    """A reader finds what a hold of his language is, for each kind of tokenizer."""
+    """A reader finds the hold of his language, for each kind of tokenizer."""
     row = re.search(rf"^\| {language} \| (.+) \| (.+) \|$", GUIDE.read_text(), re.MULTILINE)
     found = [f"{ratio(SAMPLES[language], forms):.2f}" for forms in (TextForms.NFC, TextForms.ANY)]
     assert row is not None, f"| {language} | {' | '.join(found)} |"

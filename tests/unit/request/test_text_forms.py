@@ -1,4 +1,4 @@
-"""The width of a character bounds what it becomes in each form of a text, alone and in any text.
+"""The width of a character bounds each of its forms, alone and in any text.
 
 The proof is a potential. `width` of a text is the sum of the widths of its characters. No form
 makes the width of a character larger (first test), and composing two never makes their sum larger
@@ -134,7 +134,7 @@ def test_nfc_of_a_text_is_no_longer_than_its_width(text: str) -> None:
 
 
 def test_ascii_does_not_grow() -> None:
-    """A hold of English is what it was."""
+    """A hold of English stays the same."""
     assert width("".join(map(chr, range(128)))) == 128
 
 
@@ -171,6 +171,6 @@ def test_ratios_bound_each_character(forms: TextForms) -> None:
 
 
 def test_a_size_times_a_ratio() -> None:
-    """What nothing bounds stays unbounded."""
+    """A size without a bound stays without one."""
     assert PromptSize(10, 2, 1).times(3) == PromptSize(30, 6, 3)
     assert PromptSize(10, None, 0).times(3) == PromptSize(30, None, 0)
