@@ -116,7 +116,7 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     Tollgate upgraded them, 2 if the address is that of a pooler without sessions or of a read-only
     server, 3 if Postgres cannot be asked.
 
-    Prints what the server may lose in a crash and what every login may do there, each with the SQL
+    Prints the risks of the server (losses in a crash, rights of every login), each with the SQL
     that mends it.
     """
 

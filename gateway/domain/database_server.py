@@ -1,7 +1,7 @@
-"""Judges the Postgres server behind an address: what it loses in a crash or a failover, what every
-login may do there, and who waits for whom; asks no server.
+"""Judges the Postgres server behind an address: its losses in a crash or a failover, the rights of
+every login, and waits for locks; asks no server.
 
-What needs a superuser is a finding with its SQL. The embedded server has it done at its start.
+A remedy for a superuser is a finding with its SQL. The embedded server has it done at its start.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def quoted(name: str) -> str:
 
 
 def _durability(facts: ServerFacts) -> Check:
-    """Return the check of what a crash of the server itself would lose."""
+    """Return the check of the losses in a crash of the server itself."""
     if not facts.fsync:
         return Check(
             "durability",
@@ -132,7 +132,7 @@ def _weak_commits(facts: ServerFacts) -> Iterator[Check]:
         yield Check(
             "synchronous_commit",
             Status.WARN,
-            f"{place} sets it to {value}: Tollgate's sessions ask for on, but what others change "
+            f"{place} sets it to {value}: Tollgate's sessions ask for on, but changes "
             "by hand may be undone by a crash",
             f"ALTER {place} RESET synchronous_commit;"
             if place.startswith(("ROLE", "DATABASE"))
@@ -141,7 +141,7 @@ def _weak_commits(facts: ServerFacts) -> Iterator[Check]:
 
 
 def _rights(facts: ServerFacts) -> Check:
-    """Return the check of what every login, so also a reader, may write on the server's disk."""
+    """Return the check of the rights of every login, so also of a reader, to write on the disk."""
     database = quoted(facts.database)
     findings, remedies = [], []
     if facts.public_writes:

@@ -106,10 +106,10 @@ class DatabaseAdministration(Protocol):
         """
 
     def require_suitable(self) -> None:
-        """Raise `UnsuitableDatabase` if Tollgate cannot work with what answers at the address."""
+        """Raise `UnsuitableDatabase` if Tollgate cannot work with this address."""
 
     def server_facts(self) -> ServerFacts:
-        """Return what the server may lose, what every login may do there, and who has a lock."""
+        """Return the server's durability, the rights of every login, and the holders of locks."""
 
     def clock_skew_s(self, now: Callable[[], datetime]) -> float:
         """Return how far the database's clock is ahead of `now`, in seconds."""

@@ -35,7 +35,7 @@ from gateway.storage.deployments.engine_samples import EngineSamples
 from gateway.storage.ledger import adjustments, rollups
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.storage.postgres.partitions import ensure_months
 
 
@@ -83,7 +83,7 @@ def build_shared_jobs(
             policy=context.policy,
             look_at=look_at,
             store=EngineSamples(database),
-            is_leader=Leadership(database, Lock.LEADER_ENGINES).is_mine,
+            is_leader=Leadership(database, TableLock.LEADER_ENGINES).is_mine,
             clock=clock,
             after_round=EngineResolution(EngineResiduals(database), policy=context.policy).settle,
         ),
@@ -92,7 +92,7 @@ def build_shared_jobs(
             spikes=SpikeAlertStore(database),
             channels=_alert_channels(context),
             policy=context.policy,
-            is_leader=Leadership(database, Lock.LEADER_BUDGET_ALERTS).is_mine,
+            is_leader=Leadership(database, TableLock.LEADER_BUDGET_ALERTS).is_mine,
             clock=clock,
             on_raised=metrics.count_alert,
         ),

@@ -67,4 +67,4 @@ def _require_suitable(database: Database, *, has_snapshot: bool) -> None:
     except UnsuitableDatabase:
         raise
     except DatabaseUnavailable:
-        pass  # it is away; the start decides what to do without it
+        pass  # it is away; the start goes on without it

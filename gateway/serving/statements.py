@@ -22,7 +22,7 @@ from gateway.services.reports.statement_job import SendTo, StatementJob
 from gateway.serving.context import ProcessContext
 from gateway.settings import Settings
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.storage.reports.schedules import StatementDeliveries
 
 CHILD = (sys.executable, "-P", "-m", "gateway.serving.statement_child")
@@ -65,7 +65,7 @@ def build_statement_job(context: ProcessContext) -> StatementJob:
         senders=senders(
             Webhook(context.clock.now), Mail(context.settings.mail_account), secret=secret
         ),
-        is_leader=Leadership(database, Lock.LEADER_STATEMENTS).is_mine,
+        is_leader=Leadership(database, TableLock.LEADER_STATEMENTS).is_mine,
         clock=context.clock,
         draw=random.random,
         on_given_up=context.metrics.given_up_statements.inc,

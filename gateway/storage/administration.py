@@ -125,7 +125,7 @@ class Administration:
         self._database.require_primary()
 
     def server_facts(self) -> ServerFacts:
-        """Return what the server may lose, what every login may do there, and who has a lock."""
+        """Return the server's durability, the rights of every login, and the holders of locks."""
         return read_facts(self._database)
 
     def clock_skew_s(self, now: Callable[[], datetime]) -> float:

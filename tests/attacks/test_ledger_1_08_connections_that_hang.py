@@ -25,7 +25,7 @@ from gateway.storage.policy.keys import KeyStore
 from gateway.storage.postgres.change_notifications import ChangeFeed
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from tests import plain_http
 from tests.fakes import FakeClock
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
@@ -52,7 +52,7 @@ STEPS: dict[str, Callable[[Database], Callable[[], object]]] = {
     "keys": lambda database: lambda: KeyStore(database).live(),
     "write": lambda database: _writing(Ledger(database, limit_s=LIMIT_S)),
     "exchange": lambda database: _exchanging(BudgetLeaseTable(database, limit_s=LIMIT_S)),
-    "leadership": lambda database: Leadership(database, Lock.LEADER_ENGINES).is_mine,
+    "leadership": lambda database: Leadership(database, TableLock.LEADER_ENGINES).is_mine,
     "changes": lambda database: _listening(ChangeFeed(database)),
 }
 

@@ -27,7 +27,7 @@ from tests.waiting import soon
 
 
 def test_the_ledger_is_looked_at_again_after_a_partition_was_made(database: Database) -> None:
-    """A warning about what is mended sends an operator to a runbook for nothing."""
+    """A warning about a mended fault sends an operator to a runbook for nothing."""
     today = datetime.now(UTC).date()
     until = last_partitioned_month(today)
     with database.begin() as connection:

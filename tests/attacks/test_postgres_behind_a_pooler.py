@@ -22,7 +22,7 @@ from gateway.storage.policy.keys import KeyStore
 from gateway.storage.postgres.change_notifications import ChangeFeed
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from tests.cli.conftest import Cli, Ran
 from tests.gateway_process import free_port
 from tests.pgbouncer import BINARY, pgbouncer
@@ -55,7 +55,7 @@ def test_every_use_of_a_shared_session_is_refused(database_url: str, mode: str) 
             database.require_sessions,
             lambda: KeyStore(database).live(),
             lambda: ChangeFeed(database).wait(1),
-            lambda: Leadership(database, Lock.LEADER_ENGINES).is_mine(),
+            lambda: Leadership(database, TableLock.LEADER_ENGINES).is_mine(),
         ):
             with pytest.raises(UnsuitableDatabase, match=r"direct address.*session mode"):
                 use()

@@ -24,7 +24,7 @@ from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.postgres import logins
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import LEADERS, Lock
+from gateway.storage.postgres.locks import LEADERS, TableLock
 from gateway.storage.postgres.logins import SHARES
 from gateway.storage.postgres.server_facts import read_facts
 from tests.gateway_process import REPOSITORY
@@ -34,8 +34,12 @@ from tests.waiting import eventually
 READERS = ("tollgate_reader", "tollgate_team_reader")
 # The names under which a lock was ever taken by `pg_advisory_lock(hashtext(...))`.
 ONCE_TAKEN = [
-    *(f"tollgate.{lock}" for lock in Lock if not lock.startswith(LEADERS)),
-    *(f"tollgate.leader.{lock.removeprefix(LEADERS)}" for lock in Lock if lock.startswith(LEADERS)),
+    *(f"tollgate.{lock}" for lock in TableLock if not lock.startswith(LEADERS)),
+    *(
+        f"tollgate.leader.{lock.removeprefix(LEADERS)}"
+        for lock in TableLock
+        if lock.startswith(LEADERS)
+    ),
 ]
 MODES = ["ROW SHARE", "ROW EXCLUSIVE", "SHARE UPDATE EXCLUSIVE", "SHARE", "EXCLUSIVE"]
 
@@ -66,8 +70,8 @@ def test_a_reader_keeps_no_key_from_being_revoked(database: Database) -> None:
 
 
 @pytest.mark.usefixtures("hostile")
-@pytest.mark.parametrize("job", [lock for lock in Lock if lock.startswith(LEADERS)])
-def test_a_reader_keeps_no_worker_from_leading(database_url: str, job: Lock) -> None:
+@pytest.mark.parametrize("job", [lock for lock in TableLock if lock.startswith(LEADERS)])
+def test_a_reader_keeps_no_worker_from_leading(database_url: str, job: TableLock) -> None:
     """Without a leader no alert is sent and no engine is sampled."""
     with closing(Database(database_url, role="tollgate_gateway")) as database:
         leadership = Leadership(database, job)
@@ -90,7 +94,7 @@ def test_a_reader_may_lock_no_relation(database_url: str, role: str, mode: str) 
         for schema, name in relations:
             with pytest.raises(psycopg.errors.InsufficientPrivilege), connection.transaction():
                 connection.execute(statement.format(sql.Identifier(str(schema), str(name))))
-    assert len(relations) > len(Lock)
+    assert len(relations) > len(TableLock)
 
 
 def test_every_lock_in_the_tree_is_a_lock_of_the_list(database: Database) -> None:
@@ -112,13 +116,13 @@ def test_every_lock_in_the_tree_is_a_lock_of_the_list(database: Database) -> Non
                 )
             ).scalars()
         )
-    assert tables == {f"lock_{lock}" for lock in Lock}
+    assert tables == {f"lock_{lock}" for lock in TableLock}
     assert "advisory" not in bodies
     named = {
         *re.findall(r"LOCK TABLE tollgate\.lock_(\w+)", bodies),
         *re.findall(r"(?:try_lock|wait_for_lock)\('(\w+)'", bodies),
     }
-    assert named <= set(Lock)
+    assert named <= set(TableLock)
     assert {"audit_log", "months", "policies_applied", "refresh_hours"} <= named
     sources = {path: path.read_text() for path in _sources()}
     assert [path for path, source in sources.items() if "pg_advisory" in source] == []
@@ -131,7 +135,7 @@ def test_a_leader_holds_back_nothing_but_its_lock(database: Database, database_u
     exports from becoming complete.
     """
     with closing(Database(database_url, role="tollgate_gateway", application_name="led")) as led:
-        leadership = Leadership(led, Lock.LEADER_ENGINES)
+        leadership = Leadership(led, TableLock.LEADER_ENGINES)
         assert leadership.is_mine()
         assert leadership.is_mine()
         with database.begin() as connection:
@@ -151,22 +155,22 @@ def test_a_busy_lock_names_its_holder(database_url: str) -> None:
         closing(Database(database_url, role_if_member="tollgate_admin")) as waiting,
         holding.begin() as held,
     ):
-        held.execute(text(Lock.POLICIES.taken))
+        held.execute(text(TableLock.POLICIES.taken))
         process = held.execute(text("SELECT pg_backend_pid()")).scalar_one()
         with pytest.raises(
             DatabaseUnavailable,
             match=rf"process {process} of login \S+ \(a slow apply\) has the lock of policies",
         ):
-            take_soon(waiting, Lock.POLICIES)
+            take_soon(waiting, TableLock.POLICIES)
 
 
 def test_doctor_sees_who_waits_for_whom(database: Database, database_url: str) -> None:
     """An operator must find the session to end without knowing Postgres's views."""
     with psycopg.connect(database_url) as holding, psycopg.connect(database_url) as waiting:
-        holding.execute(Lock.MONTHS.taken.encode())
+        holding.execute(TableLock.MONTHS.taken.encode())
         (held,) = read_facts(database).locks
         assert (held.name, held.process, held.waiting) == ("months", holding.info.backend_pid, 0)
-        waiting.pgconn.send_query(f"BEGIN; {Lock.MONTHS.taken}".encode())
+        waiting.pgconn.send_query(f"BEGIN; {TableLock.MONTHS.taken}".encode())
         waited = eventually(
             lambda: [lock for lock in read_facts(database).locks if lock.waiting], "a long wait"
         )
@@ -206,7 +210,7 @@ def test_no_login_beside_the_gateways_takes_every_connection(
     assert kept == 3, "an administrator's own number stays"
 
 
-def take_soon(database: Database, lock: Lock) -> None:
+def take_soon(database: Database, lock: TableLock) -> None:
     """Take a lock, or fail after 20 ms."""
     with database.begin() as connection:
         connection.execute(text("SET LOCAL lock_timeout = '20ms'"))

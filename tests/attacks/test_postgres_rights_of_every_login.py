@@ -1,5 +1,5 @@
-"""Audit 18: what Postgres lets every login do: keep large objects, make temporary tables, and fill
-the disk by one question.
+"""Audit 18: rights that Postgres gives to every login: keep large objects, make temporary
+tables, and fill the disk by one question.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def test_one_question_does_not_fill_the_disk(
 def test_an_upgraded_database_lets_its_writers_alone_make_temporary_tables(
     empty_database_url: str,
 ) -> None:
-    """The gateway stages events in such tables, and nobody else needs one."""
+    """The gateway stages events in such tables, and no other role needs one."""
     with closing(Database(empty_database_url)) as owner:
         migrations.upgrade(owner)
     with closing(Database(empty_database_url, role="tollgate_gateway")) as gateway:
@@ -92,7 +92,7 @@ def test_an_upgraded_database_lets_its_writers_alone_make_temporary_tables(
 def test_elsewhere_each_finding_has_the_sql_that_mends_it(
     database: Database, database_url: str, postgres_url: str
 ) -> None:
-    """What needs a superuser is no secret of the embedded server: its SQL works on any other."""
+    """A superuser's step is no secret of the embedded server: its SQL works on any other."""
     facts = read_facts(database)
     assert facts.public_writes, "a clone of the template has Postgres's own rights"
     (rights,) = [check for check in server_checks(facts) if check.name == "rights"]

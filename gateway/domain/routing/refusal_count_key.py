@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 SHADOW = "shadow:"  # before the code of a request that passed because the limit is in shadow mode
-OTHER = "other"  # the rule of what is beyond `MOST_ROWS`
+OTHER = "other"  # the rule of the kinds beyond `MOST_ROWS`
 MOST_ROWS = 1_000  # of a team and hour, those of `OTHER` among them
 MOST_CODES = 50  # rows of `OTHER`: each code has one
 
@@ -34,5 +34,5 @@ class RefusalCountKey(NamedTuple):
 
     @property
     def as_other(self) -> RefusalCountKey:
-        """Return the key of what is counted by its code alone."""
+        """Return the key of the count by the code alone."""
         return RefusalCountKey(self.hour, self.team, "", "", self.code, (), rule=OTHER)

@@ -53,8 +53,8 @@ class RefusalFiles(Protocol):
 class Refusals:
     """The counts of refused requests in one worker.
 
-    A kill loses the refusals since the last turn, which is a second. What Postgres does not take is
-    on the disk, and the next worker of this machine writes it.
+    A kill loses the refusals since the last turn, which is a second. Counts that Postgres does not
+    take are on the disk, and the next worker of this machine writes them.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Refusals:
         self._changed.add(refused)
 
     async def run(self) -> None:
-        """Write what earlier workers left, and changed counts periodically, until cancelled."""
+        """Write the counts of earlier workers, and changed counts periodically, until cancelled."""
         has_adopted = False
         while True:
             has_adopted = has_adopted or await self._adopt()

@@ -1,5 +1,5 @@
 """Writes each worker's counts of refused requests by hour to Postgres, and keeps on this machine's
-disk what Postgres does not have yet.
+disk those that Postgres does not have yet.
 """
 
 from __future__ import annotations

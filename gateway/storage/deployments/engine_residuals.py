@@ -26,7 +26,7 @@ from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.pricing.pricing import Price
 from gateway.storage.policy.prices import rate_from_row
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 KIND = "engine_counters"
 Row = Mapping[str, Any]
@@ -176,7 +176,7 @@ class EngineResiduals:
         begin, end = window.readings[0].at, window.readings[-1].at
         hours: list[datetime] = []
         with self._database.begin() as connection:
-            connection.execute(text(Lock.ADJUSTMENTS.taken))
+            connection.execute(text(TableLock.ADJUSTMENTS.taken))
             for one in sorted(
                 resolved, key=lambda one: (one.attempt.request_id, one.attempt.attempt)
             ):

@@ -26,7 +26,7 @@ from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate, gpu_bill_nusd
 from gateway.storage.policy.timeline import first_apply, in_force
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.storage.postgres.schema.deployments import engine_samples
 
 KEPT = timedelta(days=35)
@@ -72,7 +72,7 @@ class EngineSamples:
         """
         with self._database.begin() as connection:
             # One round after the other: a sample's interval begins at the end of the previous one.
-            connection.execute(text(Lock.ENGINE_SAMPLES.taken))
+            connection.execute(text(TableLock.ENGINE_SAMPLES.taken))
             before = _latest_samples(connection, since=at - LONGEST_GAP)
             for sample in (*samples, *_departed(before, samples, at=at)):
                 previous = before.get(sample.deployment) or _latest_of(

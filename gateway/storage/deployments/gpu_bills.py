@@ -21,7 +21,7 @@ from gateway.domain.deployments.gpu_bills import BillLine, BillPiece, left_of, p
 from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill, ImportedBill
 from gateway.domain.money import usd_from_nusd
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 _KNOWN = """
 SELECT deployment FROM tollgate.gpu_hours UNION SELECT deployment FROM tollgate.gpu_bill_lines
@@ -151,7 +151,7 @@ class GpuBillStore:
         Hours of a closed month stay as they were closed; the difference is booked as a `late_bill`.
         """
         with self._database.begin(is_long=True) as connection:
-            connection.execute(text(Lock.GPU_BILLS.taken))
+            connection.execute(text(TableLock.GPU_BILLS.taken))
             same = _same_lines(connection, lines)
             known = [same[key] for key in map(_content, lines) if key in same]
             replaced = _replaced(connection, lines)

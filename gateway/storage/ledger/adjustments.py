@@ -22,7 +22,7 @@ from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 MOST_AT_ONCE = 1000  # expired holds per transaction
 
@@ -157,7 +157,7 @@ def book_redeliveries(connection: psycopg.Connection[Any]) -> int:
     conflicting = connection.execute(_CONFLICTING).fetchall()
     if not conflicting:
         return 0
-    connection.execute(Lock.ADJUSTMENTS.taken.encode())
+    connection.execute(TableLock.ADJUSTMENTS.taken.encode())
     booked = 0
     names = ("request_id", "attempt", "occurred_at", "digest", "cost_nusd")
     for row in conflicting:  # one by one: the second conflict of an attempt builds on the first
@@ -200,7 +200,7 @@ def resolve(
     """
     values: dict[str, Any] = {"request_id": request_id, "occurred_at": occurred_at(request_id)}
     with database.begin(reason=reason) as connection:
-        connection.execute(text(Lock.ADJUSTMENTS.taken))
+        connection.execute(text(TableLock.ADJUSTMENTS.taken))
         row = _unresolved(connection, values, request_id, attempt)
         cost_nusd = _cost_nusd(cost, row.held_nusd)
         amount_nusd = cost_nusd - int(row.booked_nusd)
@@ -229,7 +229,7 @@ def expire_holds(database: Database, *, ttl: timedelta) -> int:
     total = 0
     while True:
         with database.begin(is_long=True) as connection:
-            connection.execute(text(Lock.ADJUSTMENTS.taken))
+            connection.execute(text(TableLock.ADJUSTMENTS.taken))
             expired = int(
                 connection.execute(text(_EXPIRE), {"ttl": ttl, "most": MOST_AT_ONCE}).scalar_one()
             )

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from gateway.errors import OperatorError
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 _FOUND = """
 SELECT last_day FROM tollgate.demo_organisations
@@ -43,7 +43,7 @@ class DemoOrganisationTable:
         """
         row = {"organisation": organisation, "is_ledger": is_ledger, "last_day": last_day}
         with self._database.begin(is_long=True) as connection:
-            connection.execute(text(Lock.DEMO_ORGANISATIONS.taken))
+            connection.execute(text(TableLock.DEMO_ORGANISATIONS.taken))
             found: date | None = connection.execute(text(_FOUND), row).scalar_one_or_none()
             if found is not None:
                 return found

@@ -22,7 +22,7 @@ from gateway.domain.pricing.price_corrections import (
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.errors import NothingFound
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 BATCH = 1000
 # A month's events can have begun in an earlier month, never in a later one.
@@ -103,7 +103,7 @@ class RepriceStore:
         """
         posted = 0
         with self._database.begin(reason=reason) as connection:
-            connection.execute(text(Lock.ADJUSTMENTS.taken))
+            connection.execute(text(TableLock.ADJUSTMENTS.taken))
             _lock_open(connection, month)
             remaining = iter(adjustments)
             while batch := list(islice(remaining, BATCH)):

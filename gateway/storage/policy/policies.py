@@ -16,7 +16,7 @@ from gateway.errors import BadUsage
 from gateway.storage.allocation.policy_allocation import write_allocation
 from gateway.storage.budgets import budgets as budget_rules
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.storage.postgres.schema.policy import policies
 
 _STORED = select(policies)
@@ -66,7 +66,7 @@ class PolicyStore:
         """
         with self._database.begin(reason=message) as connection:
             # A second apply waits here and then sees the first.
-            connection.execute(text(Lock.POLICIES.taken))
+            connection.execute(text(TableLock.POLICIES.taken))
             current = _current(connection)
             if current is not None and (current.sha256, current.is_demo) == (sha256, is_demo):
                 version = current.version

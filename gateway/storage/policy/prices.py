@@ -31,7 +31,7 @@ from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.storage.policy.price_list import at_place, key_of, schedule
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 _ADD_PRICE = (
     "INSERT INTO tollgate.prices (price_id, provider, model, source, rates) VALUES (:price_id, "
@@ -168,7 +168,7 @@ class PriceStore:
         external = [deployment for deployment in deployments if not deployment.is_self_hosted]
         keys = sorted({key for key in map(key_of, external) if key is not None})
         with self._database.begin(reason=reason) as connection:
-            connection.execute(text(Lock.PRICE_ENTRIES.taken))
+            connection.execute(text(TableLock.PRICE_ENTRIES.taken))
             known = _read_book(connection, keys)
             new = [
                 NewEntry(
@@ -216,7 +216,7 @@ class PriceStore:
         """
         with self._database.begin() as connection:
             # Replicas pick up a policy at the same moment; only one of them writes.
-            connection.execute(text(Lock.DEPLOYMENT_PRICES.taken))
+            connection.execute(text(TableLock.DEPLOYMENT_PRICES.taken))
             for deployment, price in sorted(prices.items()):
                 for charged in (price, *(one for _, one in price.elsewhere)):
                     connection.execute(text(_ADD_PRICE), price_to_row(charged))

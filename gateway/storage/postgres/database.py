@@ -98,9 +98,9 @@ _BUSY = (
 )
 _POOLER = (
     "{name} is a pooler in transaction or statement mode: it gives the transactions of one client "
-    "to several sessions, and Tollgate needs what a session keeps (role, settings, locks, LISTEN, "
-    "prepared statements). Set {setting} to the direct address of Postgres, or let the pooler "
-    "work in session mode."
+    "to several sessions, and Tollgate needs the state of a session (role, settings, locks, "
+    "LISTEN, prepared statements). Set {setting} to the direct address of Postgres, or let the "
+    "pooler work in session mode."
 )
 _IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean"
 _UNREADABLE = (
@@ -237,7 +237,7 @@ class Database:
                 ("statement_timeout", _milliseconds(statement_limit_s)),
                 ("tollgate.operator", operator),
                 ("tollgate.person", person),
-                ("role", role),  # the last: the login may set what its role may not
+                ("role", role),  # the last: the role has fewer rights than the login
             )
             if value is not None
         }

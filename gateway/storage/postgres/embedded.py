@@ -69,7 +69,7 @@ SETTINGS = {
     "logging_collector": "off",
     "temp_file_limit": TEMP_FILE_LIMIT,
 }
-# What every login of a Postgres may do, and none of ours needs: as superuser, in one database.
+# Rights of every login that none of ours needs: as superuser, in one database.
 NARROWED = """
 REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;

@@ -14,7 +14,7 @@ import psycopg
 
 from gateway.errors import DatabaseUnavailable
 from gateway.storage.postgres.database import PING_S, SERVING_LIMIT_S, Database, within
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 # The leader's transaction stays open without a statement. Between two of them it has no snapshot,
 # so it holds back nothing but its lock.
@@ -27,7 +27,7 @@ class Leadership:
     Safe to share between threads; holds one connection while it leads.
     """
 
-    def __init__(self, database: Database, job: Lock) -> None:
+    def __init__(self, database: Database, job: TableLock) -> None:
         self._database, self._job = database, job
         self._connection: psycopg.Connection | None = None
         self._lock = threading.Lock()

@@ -34,7 +34,7 @@ ORDER BY 1, 2
 """
 
 
-class Lock(StrEnum):
+class TableLock(StrEnum):
     """A lock of Tollgate. Its table has no column and no row."""
 
     POLICIES = "policies"

@@ -1,5 +1,5 @@
-"""Finds out whether an address leads to a pooler in transaction or statement mode, from what the
-sessions behind it keep; asks no pooler about itself.
+"""Finds out whether an address leads to a pooler in transaction or statement mode, from the
+sessions behind it; asks no pooler about itself.
 
 Such a pooler gives each transaction of a client to any free session. A role that was set for one
 client then stays for the next, and a prepared statement of one name is another's.
@@ -9,19 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psycopg
-
-if TYPE_CHECKING:
-    from gateway.storage.postgres.database import Session
 
 LIMIT_S = 5.0  # of the whole test, in seconds
 ROUNDS = 3
 _PID = "SELECT pg_catalog.pg_backend_pid()"
 
 
-def shares_sessions(open_connection: Callable[[], Session]) -> bool:
+def shares_sessions(open_connection: Callable[[], psycopg.Connection[Any]]) -> bool:
     """Return True if two connections, or two transactions of one, have shared a session.
 
     A session belongs to one connection for as long as that lives, unless a pooler takes it away

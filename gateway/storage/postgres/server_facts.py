@@ -1,4 +1,4 @@
-"""Reads the settings and rights of a server that decide what it may lose and what any login may do,
+"""Reads the settings and rights of a server that decide its losses and the reach of any login,
 with the rights of any login; judges nothing.
 """
 

@@ -29,7 +29,7 @@ from gateway.domain.reconciliation.imports import BookedTrueUps, ImportedExport
 from gateway.domain.reconciliation.metered import MeteredUsage
 from gateway.domain.reconciliation.true_ups import TrueUp, TrueUpKey
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.storage.reconciliation.metered import metered_usage
 from gateway.storage.reconciliation.true_ups import book
 from gateway.wire.bills.exports.collected import ParsedExport
@@ -95,7 +95,7 @@ class ProviderBillStore:
     def add(self, provider: str, export: ParsedExport, file: BillFile) -> ImportedExport:
         """Import an export in one transaction; change nothing if every day counts already."""
         with self._database.begin(is_long=True) as connection:
-            connection.execute(text(Lock.PROVIDER_BILLS.taken))
+            connection.execute(text(TableLock.PROVIDER_BILLS.taken))
             changed = _changed_days(connection, provider, export)
             if not changed:
                 return _result(None, export, changed)

@@ -15,7 +15,7 @@ from gateway.domain.reconciliation.metered import Owner
 from gateway.domain.reconciliation.statement import Cause, RowKey
 from gateway.domain.reconciliation.true_ups import KIND, TrueUp, TrueUpKey
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 
 _BOOKED = """
 SELECT bill.day, bill.account, bill.model, bill.token_kind, bill.cause, booked.team,
@@ -48,7 +48,7 @@ def book(
 ) -> BookedTrueUps:
     """Book the true-ups that `make` returns for the ones booked so far, in one transaction."""
     with database.begin(reason=reason, is_long=True) as connection:
-        connection.execute(text(Lock.ADJUSTMENTS.taken))
+        connection.execute(text(TableLock.ADJUSTMENTS.taken))
         found = make(_booked(connection, provider, month))
         posted: date = connection.execute(text(_POSTED), {"month": month}).scalar_one()
         rows = [_to_row(one, provider=provider, posted=posted, reason=reason) for one in found]

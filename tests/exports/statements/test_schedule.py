@@ -36,7 +36,7 @@ from gateway.settings import Settings
 from gateway.storage.ledger.months import MonthStore
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.storage.reports.schedules import ScheduleStore, StatementDeliveries
 from tests.cli.conftest import Cli
 from tests.exports.statements.statement_ledger import OCTOBER, SEPTEMBER, fill
@@ -127,7 +127,7 @@ class Stand:
             senders=senders(
                 Webhook(self.clock.now), Mail(account), secret=lambda: "env:A_STATEMENT_SECRET"
             ),
-            is_leader=Leadership(database, Lock.LEADER_STATEMENTS).is_mine
+            is_leader=Leadership(database, TableLock.LEADER_STATEMENTS).is_mine
             if leads is None
             else lambda: bool(leads),
             clock=self.clock,

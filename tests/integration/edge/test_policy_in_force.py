@@ -21,7 +21,7 @@ import httpx2
 import psycopg
 import pytest
 
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from tests import plain_http
 from tests.gateway_process import REPOSITORY, FakeUpstreamProcess, Gateway, StartGateway, free_port
 from tests.waiting import eventually
@@ -278,7 +278,7 @@ def test_of_two_simultaneous_applies_one_wins_and_one_is_refused(
         return bool(gateway.query(waiting)[0]["n"] == 2)
 
     with psycopg.connect(gateway.database_url) as admission, ThreadPoolExecutor(2) as pool:
-        admission.execute(Lock.POLICIES.taken.encode())
+        admission.execute(TableLock.POLICIES.taken.encode())
         running = [
             pool.submit(run, gateway, "policy", "apply", str(file), "--yes", "--no-wait")
             for file in files

@@ -37,7 +37,7 @@ from gateway.storage.budgets.alerts import BudgetAlertStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.telemetry.metrics import Metrics
 from tests import factories, plain_http
 from tests.canary import UPSTREAM_SECRET
@@ -158,7 +158,7 @@ class Stand:
             spikes=SpikeAlertStore(database),
             channels=channels,
             clock=self.clock,
-            is_leader=Leadership(database, Lock.LEADER_BUDGET_ALERTS).is_mine,
+            is_leader=Leadership(database, TableLock.LEADER_BUDGET_ALERTS).is_mine,
             policy=lambda: factories.version(factories.policy(alerts=alerts)),
             on_raised=self.metrics.count_alert,
         )

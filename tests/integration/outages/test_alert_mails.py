@@ -28,7 +28,7 @@ from gateway.storage.ledger import rollups
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from tests import factories
 from tests.fakes import FakeClock
 from tests.gateway_process import free_port
@@ -105,7 +105,7 @@ def stand(
         spikes=SpikeAlertStore(opened),
         channels=[channel],
         clock=clock,
-        is_leader=Leadership(opened, Lock.LEADER_BUDGET_ALERTS).is_mine,
+        is_leader=Leadership(opened, TableLock.LEADER_BUDGET_ALERTS).is_mine,
         policy=lambda: factories.version(factories.policy(alerts=alerts)),
         on_raised=lambda _: None,
     )

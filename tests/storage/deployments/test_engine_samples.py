@@ -18,7 +18,7 @@ from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.storage.deployments.engine_samples import KEPT, EngineSamples
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.leadership import Leadership
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from gateway.wire.policy import to_yaml
 from tests import factories
 
@@ -289,11 +289,11 @@ def test_old_samples_go_and_hours_stay(samples: EngineSamples, database_url: str
 def test_one_worker_leads_until_its_connection_dies(database_url: str) -> None:
     """Two leaders would probe twice; without a leader, hours would be missing."""
     database = Database(database_url, role="tollgate_gateway")
-    first, second = (Leadership(database, Lock.LEADER_ENGINES) for _ in range(2))
+    first, second = (Leadership(database, TableLock.LEADER_ENGINES) for _ in range(2))
     assert first.is_mine()
     assert first.is_mine()
     assert not second.is_mine()
-    assert Leadership(database, Lock.LEADER_STATEMENTS).is_mine()
+    assert Leadership(database, TableLock.LEADER_STATEMENTS).is_mine()
     end_leaders(database_url)
     assert second.is_mine()
     assert not first.is_mine()

@@ -23,7 +23,7 @@ from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.state import read_state
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from tests.reports.random_events import random_event
 from tests.storage.factories import NOON, event
 from tests.waiting import eventually
@@ -461,7 +461,7 @@ def test_a_month_waits_while_another_process_sums_its_days(database: Database, s
         connection.execute(text("SELECT tollgate.refresh_days(9)"))
     stored = "SELECT sum(attempts) FROM tollgate.spend_rollup_by_month"
     with database.begin() as other:
-        other.execute(text(Lock(f"refresh_{step}").taken))
+        other.execute(text(TableLock(f"refresh_{step}").taken))
         rollups.refresh(database)
         assert rows(database, stored) == [(None,)]
         assert_agree(database)

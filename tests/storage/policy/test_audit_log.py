@@ -37,7 +37,7 @@ from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import Lock
+from gateway.storage.postgres.locks import TableLock
 from tests.storage.factories import NOON, PEPPER, event, key, price, request_id
 
 JOURNAL = UUID(int=7)
@@ -72,7 +72,7 @@ NOT_ACTS = {
     "refusals",
     "idempotency_claims",
     "leases",
-    *(f"lock_{lock}" for lock in Lock),  # never written
+    *(f"lock_{lock}" for lock in TableLock),  # never written
     "ledger_server",
     "limit_slots",
     "limit_ticks",
