@@ -14,6 +14,7 @@ import structlog
 
 from gateway.domain.providers.table import TextForms
 from gateway.providers.engine_sampler import EngineSampler
+from gateway.providers.engines.tokenizer_file import text_forms_of
 from gateway.providers.registry import build_providers, prompt_counters
 from gateway.providers.token_counting import OfflineTokenCounter
 from gateway.providers.transport import Http1Transport, open_transport
@@ -29,7 +30,6 @@ from gateway.serving.context import ProcessContext
 from gateway.settings import Settings
 from gateway.storage.deployments.ejections import EjectionStore
 from gateway.storage.deployments.engine_probes import EngineProbeNotes
-from gateway.wire.tokenizer_file import text_forms_of
 
 CACHE_SALTS = (
     # each use of the pepper has another label, so no derived key serves two

@@ -24,7 +24,7 @@ from tokenizers import Tokenizer
 
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.text_forms import widths_of
-from gateway.wire.tokenizer_file import text_forms_of
+from gateway.providers.engines.tokenizer_file import text_forms_of
 
 Count = Callable[[Sequence[str]], Iterable[int]]
 REPEATED = 4

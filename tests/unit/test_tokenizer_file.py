@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.text_forms import widths_of
-from gateway.wire.tokenizer_file import text_forms_of
+from gateway.providers.engines.tokenizer_file import text_forms_of
 
 # Every normalizer of the package, as tokenizers of the field combine them.
 RULES: dict[str, tuple[Any, TextForms]] = {

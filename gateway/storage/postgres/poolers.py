@@ -18,7 +18,7 @@ ROUNDS = 3
 _PID = "SELECT pg_catalog.pg_backend_pid()"
 
 
-def shares_sessions(open_connection: Callable[[], psycopg.Connection[Any]]) -> bool:
+def shares_sessions(connect: Callable[[], psycopg.Connection[Any]]) -> bool:
     """Return True if two connections, or two transactions of one, have shared a session.
 
     A session belongs to one connection for as long as that lives, unless a pooler takes it away
@@ -27,11 +27,11 @@ def shares_sessions(open_connection: Callable[[], psycopg.Connection[Any]]) -> b
     takes turns, or if other clients took that session, the first connection's next transaction is
     in another session.
     """
-    with closing(open_connection()) as first:
+    with closing(connect()) as first:
         first.autocommit = True
         own = _pid(first)
         for _ in range(ROUNDS):
-            with closing(open_connection()) as second:
+            with closing(connect()) as second:
                 try:
                     second.execute("SELECT 1")  # begins a transaction first
                     if _pid(second) == own or _pid(first) != own:

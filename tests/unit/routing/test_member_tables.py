@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import inspect
 from pathlib import Path
 from typing import get_type_hints
 
@@ -16,6 +15,7 @@ from gateway.domain.operation import Operation
 from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS
 from gateway.domain.policy.listed_members import SOURCES, TABLES, bounded_members
 from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER
+from gateway.domain.providers import members
 from gateway.domain.providers.members.effects import EFFECTS, Effect, is_bounded
 from gateway.domain.providers.table import PROVIDERS
 from gateway.wire.openai.request.fast_path import PLAIN
@@ -107,8 +107,6 @@ def test_the_maximum_of_another_operation_is_not_taken() -> None:
 
 def test_the_tables_say_where_they_come_from() -> None:
     """A fact has a source and a day."""
-    module = inspect.getmodule(bounded_members)
-    assert module is not None
-    folder = Path(str(module.__file__)).parent
+    folder = Path(members.__path__[0])
     for name in ("hosted.py", "engines.py"):
         assert "Made by `python -m bench.member_tables` on 2026-" in (folder / name).read_text()
