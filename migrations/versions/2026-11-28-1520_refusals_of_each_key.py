@@ -52,7 +52,7 @@ FROM (SELECT hour, team, code, requests,
                         FROM tollgate.refusals) AS every
                   GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9) AS counted) AS ranked) AS shown
 GROUP BY hour, team, route, data_class, code, rules, project, key_id, rule;
-CREATE OR REPLACE VIEW team.refusals AS
+CREATE OR REPLACE VIEW team.refusals WITH (security_barrier=true) AS
 SELECT hour, team, route, data_class, code, rules, requests, project, key_id, rule FROM finance.refusals AS shown
 WHERE team = ANY ((SELECT nullif(current_setting('tollgate.teams', true), '')::text[])::text[]);
 GRANT SELECT, INSERT, UPDATE ON tollgate.refusal_counts TO tollgate_gateway;

@@ -19,6 +19,7 @@ from tests.chaos import (
     outage,
     outage_budgets,
     pgfaults,
+    storm,
     twins,
 )
 from tests.chaos.report import Result
@@ -69,6 +70,8 @@ def _scenario(chosen: argparse.Namespace, result: Result) -> Coroutine[None, Non
         return budgets.run(
             result, rounds=chosen.rounds, processes=chosen.processes, callers=chosen.callers
         )
+    if chosen.scenario == "storm":
+        return storm.run(result, requests=chosen.requests, callers=chosen.callers)
     if chosen.scenario == "twins":
         return twins.run(result, pairs=chosen.pairs, kills=chosen.kills, replicas=chosen.replicas)
     if chosen.scenario == "limits":
@@ -123,6 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     one.add_argument("--rounds", type=int, default=40)
     one.add_argument("--processes", type=int, default=4)
     one.add_argument("--callers", type=int, default=100, help="in flight at each process")
+    one = scenario("storm", "hostile members, characters and tools against hard budgets")
+    one.add_argument("--requests", type=int, default=100_000)
+    one.add_argument("--callers", type=int, default=32)
     one = scenario(
         "twins",
         "pairs of requests with one Idempotency-Key, while upstreams fail and processes die",

@@ -433,7 +433,8 @@ def policy_of(
         return (
             f"  - {{name: {name}, model: {name}, provider: {provider}, region: here, base_url: "
             f'"UPSTREAM{base}",\n'
-            f"     price: {price}, timeouts: {timeouts}, allows: [unknown_fields],\n"
+            f"     price: {price}, timeouts: {timeouts}, allows: [unknown_fields], "
+            "listed: [fake],\n"
             f"     {terms}}}\n"
         )
 

@@ -15,7 +15,8 @@ def shared(upstream: str, *, forbidden_port: int, closed_port: int) -> str:
     """
     # The fake upstream gets its instructions in a member that no dialect knows.
     ok = (
-        f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}, allows: [unknown_fields]'
+        f'base_url: "{upstream}/v1", price: {PRICE}, timeouts: {TIMEOUTS}, '
+        "allows: [unknown_fields], listed: [fake]"
     )
     compatible = f"provider: openai_compatible, region: eu-de, {ok}"
     forbidden = f'base_url: "http://127.0.0.1:{forbidden_port}/v1", price: {PRICE}'
@@ -72,7 +73,7 @@ def small(upstream: str) -> str:
 version: 1
 classes: {{internal: {{regions: [any]}}}}
 deployments:
-  - {{name: vllm, model: "fake/style:vllm", provider: vllm, region: unknown, base_url: "{upstream}/v1", price: {PRICE}}}
+  - {{name: vllm, model: "fake/style:vllm", provider: vllm, region: unknown, base_url: "{upstream}/v1", price: {PRICE}, listed: [fake]}}
 routes: [{{name: vllm, deployments: [vllm]}}]
 teams: [{{name: payments, cost_centre: CC-1207, data_class: internal, routes: [vllm]}}]
 """  # noqa: E501

@@ -41,7 +41,8 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
     chosen = facts(source, question.conditions, currency=question.currency)
     if question.currency is not None:
         require_rates(snapshot, chosen, question.currency, closed_at=question.closed_at)
-    month, period = chosen.c.posted_period, other_views.periods
+    month, of_month = chosen.c.posted_period, other_views.periods
+    period = select(of_month.c.month, of_month.c.state).subquery("period")
     rows = snapshot.rows(
         select(
             month.label("month"),

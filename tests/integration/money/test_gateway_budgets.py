@@ -30,7 +30,7 @@ version: 1
 classes: {{internal: {{regions: [any]}}}}
 deployments:
   - {{name: one, model: plain-1, provider: openai_compatible, region: unknown, base_url: "{upstream}/v1",
-     price: {PRICE}{deployment}}}
+     price: {PRICE}, listed: [fake]{deployment}}}
 routes: [{{name: chat, deployments: [one]}}]
 teams:
   - {{name: payments, cost_centre: CC-1, data_class: internal, routes: [chat]{team}}}

@@ -351,7 +351,7 @@ version: 1
 classes: {{internal: {{regions: [any]}}}}
 deployments:
   - {{name: one, model: plain-1, provider: openai_compatible, region: unknown, base_url: "{upstream}/v1",
-     price: {PRICE}}}
+     price: {PRICE}, listed: [fake]}}
 routes: [{{name: chat, deployments: [one]}}]
 teams:
   - name: payments
