@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.reports.registry import REPORTS
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.month_findings import CHECKS
@@ -22,16 +21,16 @@ from tests.cli.test_selfhost_reports import POLICY, served
 # Lists of acts and declarations, and of the work that is left, with its age. A later act is a
 # row, or takes one away; none has a figure of the month.
 LISTS = {"audit-log", "prices", "unsettled"}
+BY_DAY = "Some of these days lie in closed months."  # the note of a report that goes by days
 
 
 @dataclass
 class Books:
-    """A closed month of two own deployments and an API, with one attempt of unknown cost."""
+    """A closed month of two own deployments and an API."""
 
     cli: Cli
     policy: Path
     month: str
-    unknown: str
 
     def shown(self, *when: str) -> dict[str, str]:
         """Return every report's bytes."""
@@ -55,9 +54,16 @@ class Books:
         self.policy.write_text(yaml.safe_dump(document))
         self.cli.ok("policy", "apply", str(self.policy), "--yes", "--no-wait")
 
-    def book_a_cost(self) -> None:
-        """Settle the attempt of unknown cost: posted to the open month."""
-        self.cli.ok("reconcile", "resolve", self.unknown, "--as", "1.25", "--reason", "x", "--yes")
+    def approve_a_fee(self) -> None:
+        """Import a bill of the closed month and approve its fee: a true-up of the open month."""
+        bill = self.policy.with_name("partner.csv")
+        bill.write_text(
+            f"day,account,model,token_kind,quantity,amount,currency\n{self.month}-05,C-1,,,,250,USD\n"
+        )
+        of = ("--provider", "openai_compatible")
+        self.cli.ok("reconcile", "import", str(bill), *of, "--kind", "csv", "--yes")
+        approved = ("--month", self.month, "--cause", "fee", "--reason", "x", "--yes")
+        self.cli.ok("reconcile", "approve", *of, *approved)
 
     def add_a_price(self) -> None:
         """Add a price of the API's model that counts from before the closed month."""
@@ -81,7 +87,7 @@ class Books:
 
 ACTS = (
     Books.change_policy,
-    Books.book_a_cost,
+    Books.approve_a_fee,
     Books.add_a_price,
     Books.add_a_rate,
     Books.reallocate,
@@ -96,24 +102,12 @@ def books(cli: Cli, tmp_path: Path, database_url: str) -> Books:
     last = datetime.now(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     begin = (last - timedelta(days=1)).replace(day=5, hour=12)
     database = Database(database_url)
-    unknown = served(
-        6,
-        "assistant",
-        "hosted",
-        begin,
-        usage=TokenUsage(),
-        usage_source=UsageSource.UNKNOWN,
-        cost_nusd=None,
-        held_nusd=2_000_000_000,
-        lines=(),
-    )
     ledger = Ledger(database)
     ledger.write(
         [
             *(served(n, "assistant", "big", begin) for n in range(3)),
             served(3, "drafts", "big", begin),
             *(served(n, "assistant", "hosted", begin) for n in (4, 5)),
-            unknown,
             served(7, "assistant", "hosted", datetime.now(UTC)),
         ]
     )
@@ -128,11 +122,13 @@ def books(cli: Cli, tmp_path: Path, database_url: str) -> Books:
     month = f"{begin:%Y-%m}"
     accepted = [word for check in CHECKS for word in ("--accept", f"{check.name}=x")]
     cli.ok("month", "close", month, "--yes", *accepted)
-    return Books(cli=cli, policy=policy, month=month, unknown=str(unknown.request_id))
+    return Books(cli=cli, policy=policy, month=month)
 
 
 def test_no_report_of_a_closed_month_changes(books: Books) -> None:
-    """Every report that there is, after each act that is allowed later."""
+    """Every report that there is, after each act that is allowed later, but for those whose notes
+    say that they go by days.
+    """
     before = books.shown()
     assert sum(text.startswith("0 ") for text in before.values()) > len(REPORTS) / 2
     changed = []
@@ -142,7 +138,7 @@ def test_no_report_of_a_closed_month_changes(books: Books) -> None:
         changed += [
             (act.__name__, before[name], now[name])
             for name in REPORTS
-            if now[name] != before[name] and name not in LISTS
+            if now[name] != before[name] and name not in LISTS and BY_DAY not in before[name]
         ]
     assert changed == []
 
@@ -151,7 +147,7 @@ def test_days_of_a_closed_month_say_that_they_may_change(books: Books) -> None:
     """Asked for by its days, a correction counts on the day of its attempt, whenever it came."""
     days = ("--from", f"{books.month}-01", "--to", f"{books.month}-28")
     before = books.cli.ok("report", "spend", *days, "--format", "json")
-    books.book_a_cost()
+    books.approve_a_fee()
     after = books.cli.ok("report", "spend", *days, "--format", "json")
     assert before != after
     assert "closed months" in before
