@@ -483,7 +483,11 @@ def _summary(one: BudgetStanding) -> dict[str, str]:
         "spent": f"{format_usd(one.spent_usd)}, {_share(one.used_share)} of limit and grants",
         "leased": f"{format_usd(one.leased_usd)}, {format_usd(one.held_usd)} of it held by "
         "requests under way",
-        "taken over": f"{format_usd(one.taken_over_usd)}, of windows that overlap this one",
+        **(
+            {"taken over": f"{format_usd(one.taken_over_usd)}, of windows that overlap this one"}
+            if one.taken_over_usd
+            else {}
+        ),
         "left": format_usd(one.remaining_usd),
         "forecast": _forecast(one),
     }

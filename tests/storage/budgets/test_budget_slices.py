@@ -494,6 +494,7 @@ def test_the_readers_role_sees_budgets_that_are_in_use(
             "0.100000000",
             "0.850000000",
             "True",
+            "0E-9",
         ),
         (
             "unused",
@@ -513,6 +514,7 @@ def test_the_readers_role_sees_budgets_that_are_in_use(
             "0E-9",
             "7E-9",
             "True",
+            "0E-9",
         ),
     ]
     assert (

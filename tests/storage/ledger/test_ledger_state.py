@@ -62,4 +62,5 @@ def test_the_gateway_may_read_how_the_ledger_is(database_url: str) -> None:
         attempts_last_hour=3,
         unknown_last_hour=1,
         has_wrong_rollup=None,
+        future_events=1,
     )
