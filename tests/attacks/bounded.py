@@ -36,6 +36,10 @@ def deployments(engine: Engine) -> dict[str, str]:
     }
 
 
+# Those of the other endpoints: here the engine shows that it ignores them.
+LISTED = "listed: [max_tokens, max_completion_tokens, max_output_tokens]"
+
+
 def policy(engine: Engine, *, team: str | None = None) -> str:
     """Return a policy with a route for each kind of upstream. By default each key has its own
     hard budget.
@@ -45,7 +49,7 @@ def policy(engine: Engine, *, team: str | None = None) -> str:
     more = f', keys: [{{key: "*", budgets: {budgets}}}]' if team is None else team
     listed = "\n".join(
         f"  - {{name: {name}, model: m, region: unknown, price: {PRICE}, operations: "
-        f"{OPERATIONS}, {fields}}}"
+        f"{OPERATIONS}, {LISTED}, {fields}}}"
         for name, fields in kinds.items()
     )
     routes = "\n".join(f"  - {{name: {name}, deployments: [{name}]}}" for name in kinds)

@@ -23,6 +23,7 @@ from gateway.domain.budgets.budgets import (
     SliceGranted,
 )
 from gateway.errors import BudgetExhausted, Unavailable
+from gateway.main import SystemClock
 from gateway.services.budgets.leases import BudgetLeases
 from gateway.services.supervisor import Supervisor
 from gateway.storage.budgets.budgets import BudgetLeaseTable, write_rules
@@ -68,7 +69,7 @@ async def test_a_thousand_huge_holds_block_no_other_team(database: Database) -> 
     red, blue = account("red"), account("blue")
     with database.begin() as connection:
         write_rules(connection, [red.rule, blue.rule], policy_version=1)
-    clock, leases = FakeClock(), BudgetLeaseTable(database)
+    clock, leases = SystemClock(), BudgetLeaseTable(database)  # Postgres leases by its own time
     budget_leases = BudgetLeases(leases, clock, worker=uuid4(), lease_s=900, wait_s=60)
     async with asking(budget_leases):
         floods = [budget_leases.hold([red], HUGE_NUSD, moment=clock.now()) for _ in range(1500)]

@@ -119,7 +119,7 @@ async def test_segments_turn_without_their_folder(tmp_path: Path, is_deleted: bo
     """
     own = own_journal(tmp_path)
     one = event()
-    held = [event(number) for number in range(1, 6001)]
+    held = [event(number) for number in range(1, 7501)]
     for attempt in held:
         await own.intend(Intent(event=attempt, price=price(), writes_output=True))
     begun = own.journal.segment_numbers()

@@ -42,7 +42,7 @@ def upgrade_by_one_step(gateway: Gateway) -> None:
     """Run the migration of the index, and none after it."""
     with closing(Database(gateway.database_url)) as database:
         config = migrations._config()
-        with migrations._upgrading(database) as connection:
+        with migrations._long_session(database) as connection:
             config.attributes.update(connection=connection, on_version_apply=lambda **_: None)
             command.upgrade(config, STEP)
             connection.commit()

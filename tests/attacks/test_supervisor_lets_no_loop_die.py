@@ -33,6 +33,8 @@ from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import SERVING_LIMIT_S, Database
+from gateway.telemetry.log_writer import LogWriter
+from gateway.telemetry.logs import line_about_dropped
 from gateway.telemetry.metrics import Metrics
 from tests.factories import PEPPER
 from tests.waiting import soon
@@ -70,6 +72,7 @@ async def serving(
             allows_demo_keys=False,
             metrics=metrics,
             holder=SnapshotHolder(clock=clock, outage_s=900),
+            log_writer=LogWriter(line_about=line_about_dropped),
             drain=Drain(),
             new_id=request_ids(clock),
         )

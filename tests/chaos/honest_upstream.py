@@ -72,7 +72,6 @@ WHOLE_WINDOW = (
     "previous_input_messages",
     "cached_content",
     "cachedContent",
-
 )
 UNBOUNDED = (
     "models",
