@@ -70,16 +70,16 @@ def test_requests_that_a_hard_budget_would_refuse_are_named(
             event(
                 1,
                 at=now,
-                deployment="openai",
+                deployment="gpt-eu",
                 features={**kept, "unlisted": ["frobnicate", "pace"]},
             ),
-            event(2, at=now, deployment="openai", features={**kept, "unlisted": ["frobnicate"]}),
-            event(3, at=now, deployment="openai", features={**kept, "unlisted": []}),
-            event(4, at=now, deployment="openai", features=kept),
+            event(2, at=now, deployment="gpt-eu", features={**kept, "unlisted": ["frobnicate"]}),
+            event(3, at=now, deployment="gpt-eu", features={**kept, "unlisted": []}),
+            event(4, at=now, deployment="gpt-eu", features=kept),
             event(
                 5,
                 at=now - timedelta(days=31),
-                deployment="openai",
+                deployment="gpt-eu",
                 features={**kept, "unlisted": ["old"]},
             ),
         ]
@@ -106,7 +106,7 @@ def test_each_ledger_problem_is_named_with_its_runbook(applied: Cli, database_ur
         "held_nusd": 7,
     }
     Ledger(database).write(
-        [event(1, at=now, **unknown), event(2, at=now), event(3, at=now + timedelta(days=400))]
+        [event(1, at=now, **unknown), event(2, at=now), event(3, at=now - timedelta(days=400))]
     )
     database.close()
     with psycopg.connect(database_url) as connection:

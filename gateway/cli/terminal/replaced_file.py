@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 from gateway.errors import BadUsage
 
-NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+OWN_MODE = 0o600
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
     new = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     if target.is_dir():
         raise IsADirectoryError(0, "it is a folder")
-    with os.fdopen(os.open(new, NEW_FILE, 0o600), "wb") as out:
+    with open(new, "xb", opener=lambda name, flags: os.open(name, flags, OWN_MODE)) as out:
         try:
             _take_over(target, out.fileno())
             yield out
