@@ -126,7 +126,9 @@ async def test_a_ledger_lives_through_the_moment(calendar: Calendar, moment: dat
     """An attempt is booked in its own month, the coming months have partitions, and no check of
     the ledger warns falsely.
     """
-    keeper = PartitionKeeper(partial(_ensure_months, calendar.writer), calendar)
+    keeper = PartitionKeeper(
+        partial(_ensure_months, calendar.writer), calendar, on_made=lambda: None
+    )
     assert await keeper.run_once()
     Ledger(calendar.writer).write([event(at=moment)])
     with calendar.writer.begin() as connection:
