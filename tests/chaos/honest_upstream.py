@@ -16,7 +16,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import uvloop
 
@@ -90,7 +90,7 @@ UNBOUNDED = (
 # Members that a template may write into the prompt.
 PROMPT = frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ADDS_INPUT)
 STREAMS = ("/chat/completions", "/v1/completions", "/messages", "/responses")
-FORMS = ("NFC", "NFD", "NFKC", "NFKD")
+FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 @lru_cache(maxsize=4096)
@@ -136,8 +136,8 @@ def _rounds(body: dict[str, Any]) -> int:
     if not hosted:
         return 0
     limits = _figures(body, ("max_tool_calls", "max_turns"))
-    uses = [tool.get("max_uses") for tool in hosted]
-    if all(isinstance(one, int) for one in uses):
+    uses = [one for tool in hosted if isinstance(one := tool.get("max_uses"), int)]
+    if len(uses) == len(hosted):
         limits.append(sum(uses))
     return min([*limits, MOST_ROUNDS])
 
@@ -232,7 +232,7 @@ def _answers(path: str, bill: Bill) -> dict[str, Any]:
         "total_tokens": bill.input + bill.output,
     }
     if path.endswith("/chat/completions"):
-        message = {"role": "assistant", "content": "ok"}
+        message: dict[str, Any] = {"role": "assistant", "content": "ok"}
         choice = {"index": 0, "message": message, "finish_reason": "stop"}
         return {
             "id": "c",

@@ -328,7 +328,7 @@ def _judge(
         result.say(name, f"{count:,}")
     result.say("refusals", ", ".join(f"{n:,} × {code}" for code, n in seen.codes.most_common(8)))
     with psycopg.connect(fleet.database_url) as connection:
-        spent = dict(
+        spent: dict[str, Decimal] = dict(
             connection.execute(
                 "SELECT key_id, sum(coalesce(cost_usd, held_usd)) FROM finance.usage_events "
                 "WHERE team = 'hostile' GROUP BY key_id"

@@ -5,11 +5,12 @@ on earlier days.
 from __future__ import annotations
 
 from calendar import monthrange
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 
+from gateway.domain.calendar_months import last_month
 from gateway.domain.forecasting.daily import History, expected
 from gateway.domain.forecasting.interval import PROMISED, BackTest, Interval, back_test
 from gateway.errors import BadUsage
@@ -82,29 +83,14 @@ def run(snapshot: ReadSnapshot, question: Question) -> Report:
     }
     total = total_of(list(rows.values()), of_whole.interval or tested.interval)
     read = spent_between(snapshot, question, first=month, last=min(today, end))
-    return Report(
-        name="forecast",
-        title=f"Forecast of {month:%Y-%m}",
-        dataset=question.dataset,
-        columns=(split.report_column, *COLUMNS),
-        rows=tuple(
-            (name, *rows[name].cells)
-            for name in in_order({name: row.expected or Decimal(0) for name, row in rows.items()})
-        ),
-        total={
-            **dict(zip(AMOUNTS, total.cells, strict=True)),
-            "attempts": read.total["attempts"],
-        },
-        complete_until=read.complete_until,
-        notes=(*_notes(tested, ahead), *read.notes),
-    )
+    return _report(month, split, rows, total=total, read=read, notes=_notes(tested, ahead))
 
 
 def _closed_month(snapshot: ReadSnapshot, question: Question, month: date, split: Split) -> Report:
     """Return the report of a closed month: the sums posted to it and to the month before, which do
     not change any more.
     """
-    before = (month - timedelta(days=1)).replace(day=1)
+    before = last_month(month)
     read, earlier = (
         aggregate(
             snapshot,
@@ -125,20 +111,36 @@ def _closed_month(snapshot: ReadSnapshot, question: Question, month: date, split
         name: _spent_alone(spent.get(name, Decimal(0)), previous.get(name, Decimal(0)))
         for name in (*spent, *(name for name in previous if name not in spent))
     }
+    note = "The month is closed: the sum posted to it is the forecast."
+    total = total_of(list(rows.values()), None)
+    return _report(month, split, rows, total=total, read=read, notes=(note,))
+
+
+def _report(
+    month: date,
+    split: Split,
+    rows: Mapping[str, MonthForecast],
+    *,
+    total: MonthForecast,
+    read: Report,
+    notes: Sequence[str],
+) -> Report:
+    """Return the report of a month's forecasts, the largest first; `read` is the spending that was
+    read for them.
+    """
+    expected = {name: row.expected or Decimal(0) for name, row in rows.items()}
     return Report(
         name="forecast",
         title=f"Forecast of {month:%Y-%m}",
-        dataset=question.dataset,
+        dataset=read.dataset,
         columns=(split.report_column, *COLUMNS),
-        rows=tuple(
-            (name, *rows[name].cells) for name in in_order({n: r.spent for n, r in rows.items()})
-        ),
+        rows=tuple((name, *rows[name].cells) for name in in_order(expected)),
         total={
-            **dict(zip(AMOUNTS, total_of(list(rows.values()), None).cells, strict=True)),
+            **dict(zip(AMOUNTS, total.cells, strict=True)),
             "attempts": read.total["attempts"],
         },
         complete_until=read.complete_until,
-        notes=("The month is closed: the sum posted to it is the forecast.", *read.notes),
+        notes=(*notes, *read.notes),
     )
 
 
@@ -154,7 +156,7 @@ def forecast_of(
     than is spent.
     """
     begin = (month - history.first_day).days
-    before = (month - timedelta(days=1)).replace(day=1)
+    before = last_month(month)
     previous = sum(history.amounts[max(0, (before - history.first_day).days) : begin], Decimal(0))
     spent = sum(history.amounts[begin:], Decimal(0))
     full = _full_days(history, ahead)

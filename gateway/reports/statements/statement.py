@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Text, cast, desc, func, select
 
-from gateway.domain.calendar_months import next_month
+from gateway.domain.calendar_months import last_month, next_month
 from gateway.domain.policy.policy import CostCentre
 from gateway.domain.reports.statement import (
     MOST_ADJUSTMENTS,
@@ -246,7 +246,7 @@ def _read_previous(
 
     None if it has nothing, or no rate of the currency.
     """
-    month = (asked.month - timedelta(days=1)).replace(day=1)
+    month = last_month(asked.month)
     by = None if close is None else close.closed_at
     before = _close_of(snapshot, month, version=None, by=by)
     if close is not None and before is None:
