@@ -45,12 +45,9 @@ def json_pieces(export: Export) -> Iterator[str]:
         "columns": [{"name": column.name, "unit": column.unit} for column in report.columns],
     }
     yield _json_text(head).removesuffix("}") + ',"rows":['
-    columns, separator = report.columns, ""
+    names, separator = [column.name for column in report.columns], ""
     for row in export.rows:
-        cells = {
-            column.name: _noted(cell, column) for column, cell in zip(columns, row, strict=True)
-        }
-        yield separator + _json_text(cells)
+        yield separator + _json_text(dict(zip(names, row, strict=True)))
         separator = ","
     yield "]," + _json_text(_rest_of(report)).removeprefix("{")
 
@@ -114,7 +111,6 @@ def _csv_cell(cell: Cell, column: Column) -> str:
     """Return a report's cell as text for CSV, in its column's notation: plain decimals and ISO
     dates, empty if it is unknown.
     """
-    cell = _noted(cell, column)
     if column.notation is Notation.FOCUS and isinstance(cell, Decimal):
         text = plain_decimal(cell)
         return text if "." in text else f"{text}.0"
@@ -126,7 +122,7 @@ def _csv_cell(cell: Cell, column: Column) -> str:
         case Decimal() | float():
             return plain_decimal(number_of(cell))
         case datetime():
-            return _moment(cell)
+            return _moment(cell, "seconds" if column.notation is Notation.FOCUS else "milliseconds")
         case date():
             return cell.isoformat()
         case _:
@@ -180,15 +176,8 @@ def _as_json(value: Any) -> Any:
             return value
 
 
-def _noted(cell: Cell, column: Column) -> Cell:
-    """Return a moment of a FOCUS column in FOCUS's Date/Time Format, `2026-11-20T13:05:02Z`; any
-    other cell unchanged.
+def _moment(moment: datetime, timespec: str = "milliseconds") -> str:
+    """Return a moment in ISO 8601, in UTC: `2026-11-20T13:05:02.123Z`. FOCUS's Date/Time Format is
+    the same with `seconds`.
     """
-    if column.notation is Notation.FOCUS and isinstance(cell, datetime):
-        return cell.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    return cell
-
-
-def _moment(moment: datetime) -> str:
-    """Return a moment in ISO 8601, in UTC with milliseconds: `2026-11-20T13:05:02.123Z`."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.astimezone(UTC).isoformat(timespec=timespec).replace("+00:00", "Z")

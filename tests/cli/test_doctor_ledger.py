@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ from gateway.storage.ledger import rollups
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli
+from tests.policy.documents import changed
 from tests.running_server import running
 from tests.storage.factories import event
 
@@ -59,9 +61,12 @@ def test_a_quiet_ledger_has_nothing_to_say(applied: Cli) -> None:
 
 
 def test_requests_that_a_hard_budget_would_refuse_are_named(
-    applied: Cli, database_url: str
+    applied: Cli, policy_file: Path, database_url: str
 ) -> None:
     """After an upgrade the operator hears of them before the callers do."""
+    hard = "{name: payments, budgets: [{period: month, limit_usd: 5000}],"
+    policy_file.write_text(changed("{name: payments,", hard))
+    applied.ok("policy", "apply", str(policy_file), "--yes")
     now = datetime.now(UTC)
     database = Database(database_url)
     kept = {"features": ["unknown_fields"]}

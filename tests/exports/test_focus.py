@@ -157,7 +157,7 @@ def test_the_command_writes_both_versions(filled: Database, cli: Cli, tmp_path: 
     assert len(found) == parquet.read_metadata(out).num_rows
 
 
-@pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".json"])
+@pytest.mark.parametrize("suffix", [".csv", ".csv.gz"])
 def test_each_kind_of_text_file_follows_the_formats_of_focus(
     filled: Database, cli: Cli, tmp_path: Path, suffix: str
 ) -> None:
@@ -168,11 +168,7 @@ def test_each_kind_of_text_file_follows_the_formats_of_focus(
     for path in (out, binary):
         cli.ok("export", "focus", "--month", "2026-11", "--out", str(path))
     text = (gzip.decompress(out.read_bytes()) if suffix == ".csv.gz" else out.read_bytes()).decode()
-    found: list[dict[str, Any]] = (
-        json.loads(text, parse_float=str, parse_int=str)["rows"]
-        if suffix == ".json"
-        else list(csv.DictReader(StringIO(text)))
-    )
+    found = list(csv.DictReader(StringIO(text)))
     exact = parquet.read_table(binary).to_pylist()
     assert len(found) == len(exact) > 0
     kinds = {column.name: column.kind for column in V1_2.columns}
@@ -180,13 +176,13 @@ def test_each_kind_of_text_file_follows_the_formats_of_focus(
         for name, kind in kinds.items():
             cell, value = written[name], read[name]
             if value is None:
-                assert cell in ("", None), name
+                assert cell == "", name
             elif kind is ColumnKind.TIME:
                 assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", cell), name
-                assert datetime.fromisoformat(cell) == value, name
+                assert datetime.fromisoformat(cell) == value.replace(microsecond=0), name
             elif isinstance(value, Decimal):
                 assert abs(Decimal(cell) - value) <= Decimal("1e-18"), name
-                assert re.fullmatch(r"-?\d+\.\d+", cell) or suffix == ".json", name
+                assert re.fullmatch(r"-?\d+\.\d+", cell), name
 
 
 def test_the_reference_page_has_every_column() -> None:
