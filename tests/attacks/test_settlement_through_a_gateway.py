@@ -160,7 +160,14 @@ UPSTREAMS: dict[str, Answering] = {
     "mute-chat": plain(CHAT),
     "mute-completions": plain({**CHAT, "choices": [{"text": "hi " * 20}]}),
     "mute-embeddings": plain(EMBEDDING),
-    "mute-responses": plain(RESPONSE),
+    "mute-responses": plain(
+        {
+            **RESPONSE,
+            "output": [
+                {"type": "message", "content": [{"type": "output_text", "text": "hi " * 20}]}
+            ],
+        }
+    ),
     "e200": plain(ERROR),
     "e200-stream": sends(STREAM, event(ERROR), DONE),
     "gzip": plain(b"\x1f\x8b\x08\x00junk"),
