@@ -30,7 +30,7 @@ def test_deliveries_of_the_release_before_are_carried_over(empty_database_url: s
     One that had no receiver has no delivery.
     """
     database = Database(empty_database_url)
-    with migrations._upgrading(database) as connection:
+    with migrations._long_session(database) as connection:
         connection.execute(text("CREATE SCHEMA tollgate"))
         connection.commit()
         config = migrations._config()

@@ -99,7 +99,11 @@ def test_a_writer_that_loses_a_deadlock_tries_again(
     with psycopg.connect(database_url) as stranger, ThreadPoolExecutor(1) as pool:
         stranger.execute("CREATE TEMP TABLE mine AS SELECT * FROM tollgate.usage_events")
         for old, new in zip((event(n).request_id for n in (0, 1)), ids, strict=True):
-            stranger.execute("UPDATE mine SET request_id = %s WHERE request_id = %s", (new, old))
+            stranger.execute(
+                "UPDATE mine SET request_id = %s, written_by = pg_current_xact_id() "
+                "WHERE request_id = %s",
+                (new, old),
+            )
         take = "INSERT INTO tollgate.usage_events SELECT * FROM mine WHERE request_id = %s"
         stranger.execute(take, (ids[1],))
         writing = pool.submit(
