@@ -160,7 +160,7 @@ def test_two_peppers_are_live_during_a_rotation(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "problem"),
     [
-        ("00" * 32, 0o640, "chmod 600"),
+        ("00" * 32, 0o660, "chmod 600"),  # 0640 of root's own is a mounted Secret
         ("00" * 32, 0o604, "chmod 600"),
         ("", 0o600, "is empty. Restore it from a backup"),
         ("00" * 32 + "\n" + "11" * 32 + "\n" + "22" * 32, 0o600, "it has 3"),
