@@ -34,7 +34,8 @@ def fill(url: str, first: int, count: int) -> None:
         connection.execute(
             "INSERT INTO tollgate.usage_events SELECT (jsonb_populate_record(event, "
             "jsonb_build_object('request_id', left(request_id::text, 24) || "
-            "lpad(to_hex(number), 12, '0'), 'written_by', pg_current_xact_id()::text))).* FROM tollgate.usage_events AS event, "
+            "lpad(to_hex(number), 12, '0'), 'written_by', pg_current_xact_id()::text))).* "
+            "FROM tollgate.usage_events AS event, "
             "generate_series(%s::int, %s) AS number WHERE request_id = %s",
             (first, first + count - 1, event(0).request_id),
         )
