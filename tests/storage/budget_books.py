@@ -84,12 +84,16 @@ def spending(number: int, cost_nusd: int | None, *holds: Hold, **changes: Any) -
     return event(number, cost_nusd=cost_nusd, lines=(), holds=holds, **changes)
 
 
-def balance(database: Database, account_id: str = ACCOUNT) -> tuple[int, int]:
-    """Return an account's spent and leased nano-dollars in November."""
+def balance(
+    database: Database, account_id: str = ACCOUNT, *, starts_at: datetime = NOVEMBER
+) -> tuple[int, int]:
+    """Return an account's spent and leased nano-dollars in a period, November's if none is
+    named.
+    """
     found = rows(
         database,
         "SELECT spent_nusd, leased_nusd FROM tollgate.budget_periods WHERE account_id = "
-        f"'{account_id}' AND starts_at = '2026-11-01'",
+        f"'{account_id}' AND starts_at = '{starts_at.isoformat()}'",
     )
     return (int(found[0][0]), int(found[0][1])) if found else (0, 0)
 

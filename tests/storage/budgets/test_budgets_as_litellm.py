@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from gateway.domain.budgets.budgets import Account, Hold
+from gateway.domain.budgets.budgets import EPOCH, Account, BudgetPeriod, Hold
 from gateway.errors import BudgetExhausted, Unavailable
 from gateway.main import SystemClock
 from gateway.services.budgets.leases import BudgetLeases
@@ -24,20 +24,11 @@ from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
-from tests.fakes import FakeClock
 from tests.storage.budget_books import ACCOUNT, balance, declare, spending, team_rule
 
 LIMIT = 1000
-NOVEMBER = Account(account_id=ACCOUNT, rule=team_rule(LIMIT))
-
-
-class NovemberClock(FakeClock):
-    """A clock whose calendar says November while real time passes; leases and waits are in
-    seconds.
-    """
-
-    def monotonic(self) -> float:
-        return SystemClock().monotonic()
+# It never resets, so that no test depends on the day: Postgres leases by its own time.
+TOTAL = Account(account_id=ACCOUNT, rule=team_rule(LIMIT, period=BudgetPeriod.ONCE))
 
 
 class Worker:
@@ -45,7 +36,7 @@ class Worker:
 
     def __init__(self, database: Database, first_number: int) -> None:
         self.journal: UUID = uuid4()
-        self.clock = NovemberClock()
+        self.clock = SystemClock()
         self.budget_leases = BudgetLeases(
             BudgetLeaseTable(database), self.clock, worker=self.journal, lease_s=900
         )
@@ -55,10 +46,9 @@ class Worker:
     async def hold(self, amount_nusd: int) -> tuple[Hold, ...]:
         """Reserve the amount, however long a loaded machine takes to answer."""
         while True:
+            await asyncio.sleep(0)  # a refusal without an await would let nothing else run
             with suppress(Unavailable):
-                return await self.budget_leases.hold(
-                    (NOVEMBER,), amount_nusd, moment=self.clock.now()
-                )
+                return await self.budget_leases.hold((TOTAL,), amount_nusd, moment=self.clock.now())
 
     def spend(self, holds: tuple[Hold, ...], cost_nusd: int) -> None:
         """Settle and write the cost, as the meter and the writer do."""
@@ -86,7 +76,7 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
     """Many times the limit is held and released, and one worker dies. No hold may remain that
     could refuse a request.
     """
-    declare(database, NOVEMBER.rule)
+    declare(database, TOTAL.rule)
     one, two = Worker(database, 0), Worker(database, 1000)
     async with running(one, two):
         for turn in range(60):
@@ -102,7 +92,7 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
     for worker in (one, two):
         await asyncio.to_thread(JournalTable(database).drained, worker.journal)
     spent = sum(turn % 3 for turn in range(60) if turn % 7)
-    assert balance(database) == (spent, 0)
+    assert balance(database, starts_at=EPOCH) == (spent, 0)
     assert budget_mistakes(database) == ()
     fresh = Worker(database, 2000)
     async with running(fresh):
@@ -115,7 +105,7 @@ async def test_litellm_34238_a_stale_value_admits_no_request_over_the_limit(
     """The second worker's last value of the budget dates from before any spending. That stale
     value must not admit a request.
     """
-    declare(database, NOVEMBER.rule)
+    declare(database, TOTAL.rule)
     one, two = Worker(database, 0), Worker(database, 1000)
     async with running(one, two):
         two.spend(await two.hold(1), 1)
@@ -132,7 +122,7 @@ async def test_litellm_34238_a_stale_value_admits_no_request_over_the_limit(
                 refused += 1
                 if refused == 3:
                     break
-    spent, _ = balance(database)
+    spent, _ = balance(database, starts_at=EPOCH)
     assert LIMIT - LIMIT // 50 <= spent <= LIMIT
     assert budget_mistakes(database) == ()
 
@@ -141,19 +131,19 @@ async def test_litellm_27639_a_worst_case_hold_does_not_pin_the_budget(database:
     """A hold of nine tenths of the limit settles at a thousandth; the next hold of that size
     finds room at once.
     """
-    declare(database, NOVEMBER.rule)
+    declare(database, TOTAL.rule)
     worker = Worker(database, 0)
     async with running(worker):
         for _ in range(20):
             worker.spend(await worker.hold(LIMIT * 9 // 10), LIMIT // 1000)
-    assert balance(database)[0] == 20
+    assert balance(database, starts_at=EPOCH)[0] == 20
 
 
 async def test_litellm_38111_a_refused_hold_reserves_nothing(database: Database) -> None:
     """A hundred requests for more than the rest are refused. The whole rest is still there for a
     smaller request.
     """
-    declare(database, NOVEMBER.rule)
+    declare(database, TOTAL.rule)
     worker = Worker(database, 0)
     async with running(worker):
         for _ in range(100):
