@@ -37,7 +37,7 @@ test: | .venv/bin/python ## Install what is missing and run all tests, real engi
 	@TERM=dumb $(MAKE) --no-print-directory -j2 .venv/dev.stamp engine-environment
 	@bash tests/install_tools.sh
 	@touch .venv/test.installed
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 	@touch .venv/test.passed
 
 test-days: .venv/dev.stamp ## Run the tests at the moments at which calendars surprise; DAYS="31 January;28 November" TESTS=tests/cli for some

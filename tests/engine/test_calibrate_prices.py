@@ -146,7 +146,7 @@ def test_a_calibration_prices_the_next_request(gateway: Gateway, engine: Simulat
     assert shown["source"] == source(gateway, charged)
     assert [row["origin"] for row in shown["history"]] == ["calibrated"]
 
-    engine.true = replace(engine.true, prompt_pairs=0.4e-6, noise=0.005)
+    engine.true = replace(engine.true, prompt_pairs=4e-6, noise=0.005)
     bent = run(gateway, "own", *LOAD, "--apply", "--reason", "x")
     assert bent.returncode == 1
     assert "The residuals bend" in bent.stderr

@@ -8,6 +8,7 @@ import ast
 import subprocess
 import sys
 import tomllib
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -107,6 +108,18 @@ def test_a_folder_has_few_files_and_a_sign() -> None:
     assert {
         folder: len(names) for folder, names in folders.items() if len(names) > MOST_FILES
     } == {}
+
+
+def test_the_name_of_a_test_module_stands_in_one_folder() -> None:
+    """Without a package around them they share one namespace: the second is not collected by a
+    worker that has imported the first.
+    """
+    found = [
+        path.name
+        for path in sorted((ROOT / "tests").rglob("test_*.py"))
+        if not (path.parent / "__init__.py").exists()
+    ]
+    assert [name for name, count in Counter(found).items() if count > 1] == []
 
 
 def test_the_name_of_a_class_stands_in_one_module() -> None:
