@@ -8,7 +8,7 @@ decoded once, partially, and changed by splices: `"model"` here, `"usage"` there
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
 
 import msgspec
 
@@ -198,7 +198,7 @@ def _located_by_walking(body: bytes, values: dict[str, msgspec.Raw]) -> dict[str
 def replace(
     body: bytes,
     splices: list[tuple[MemberPlace | None, bytes, bytes]],
-    dropped: Iterable[MemberPlace] = (),
+    dropped: Collection[MemberPlace] = (),
 ) -> bytes:
     """Return `body` with members replaced: (position or None to append, `"name"` encoded, value
     encoded).
@@ -211,7 +211,8 @@ def replace(
             added.append(name + b":" + value)
         else:
             places.append((member.start, member.end, value))
-    places += [(start, end, b"") for start, end in _ranges_with_commas(body, dropped)]
+    if dropped:
+        places += [(start, end, b"") for start, end in _ranges_with_commas(body, dropped)]
     if places:
         places.sort()
         parts: list[bytes] = []
@@ -241,7 +242,7 @@ def cut(body: bytes, member: MemberPlace) -> bytes:
     return before + after.removeprefix(b",")
 
 
-def _ranges_with_commas(body: bytes, dropped: Iterable[MemberPlace]) -> list[tuple[int, int]]:
+def _ranges_with_commas(body: bytes, dropped: Collection[MemberPlace]) -> list[tuple[int, int]]:
     """Return the byte ranges of the members to leave out, each with the comma after it.
 
     The last ones of the object have no comma after them: they go as one range, with the comma
