@@ -12,6 +12,7 @@ from typing import Any
 
 CODING = "content-encoding"
 GZIP, MARK = b"\x1f\x8b", b"\xef\xbb\xbf"
+_STARTS = (GZIP[:1], MARK[:1])
 MOST_LAYERS = 4
 MOST_TAKEN = 2**18  # of opened bytes at once: takes about a millisecond
 _GZIP_NAMES = frozenset({"gzip", "x-gzip"})
@@ -40,7 +41,7 @@ def is_closed(header: str | None) -> bool:
 
 def may_be_coded(start: bytes, header: str | None) -> bool:
     """Return True if an answer's first bytes or its header show a coding or a byte order mark."""
-    return header is not None or start[:1] in (GZIP[:1], MARK[:1])
+    return header is not None or start[:1] in _STARTS
 
 
 def opened(body: bytes, header: str | None, *, most_bytes: int) -> bytes:

@@ -194,10 +194,11 @@ class UpstreamAnswer(Struct, kw_only=True):
             )
             self.attempt.observed.is_whole = True
         body = self._whole
-        is_usual = not may_be_coded(body, self._coding) and not is_event_stream(body)
+        is_object = self._coding is None and body[:1] == b"{"  # nearly every answer
+        is_usual = is_object or not (may_be_coded(body, self._coding) or is_event_stream(body))
         if is_usual and len(body) < LARGE_BYTES:
             self._whole = None
-            return self._read_whole(body, self.attempt.observed, is_usual=True)
+            return self._read_whole(body, self.attempt.observed, is_object=is_object)
         # After a cancellation it is read again from the start, once the thread has finished.
         observed = self.attempt.observed = Observed(is_whole=True)
         try:
@@ -208,18 +209,18 @@ class UpstreamAnswer(Struct, kw_only=True):
         self._whole = None
         return rewritten
 
-    def _read_whole(self, body: bytes, observed: Observed, *, is_usual: bool = False) -> bytes:
-        """Record a complete answer's metadata and return it for the caller. `is_usual`: it is known
-        to have no coding, and to be no stream.
+    def _read_whole(self, body: bytes, observed: Observed, *, is_object: bool = False) -> bytes:
+        """Record a complete answer's metadata and return it for the caller. `is_object`: it is
+        known to begin as an object of JSON.
 
         Raises `UpstreamError` if it is not an answer.
         """
         try:
-            if is_usual:
-                part = self._of_object(body, observed)
+            if is_object:
+                part = self.provider.rewrite(self.request.body, self.call, body, observed)
             else:
                 body = opened(body, self._coding, most_bytes=MAX_ANSWER_BYTES)
-                part = self._of_any_form(body, observed)
+                part = self._rewritten(body, observed)
         except (UnreadableAnswer, EventTooLarge) as problem:
             if is_closed(self._coding) or is_event_stream(body):
                 self.attempt.observed.note_unread()
@@ -227,7 +228,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         whole = written(part, self.attempt.cost_text)
         return self._without_credentials(whole) if self.attempt.observed.is_error else whole
 
-    def _of_any_form(self, body: bytes, observed: Observed) -> AnswerPart:
+    def _rewritten(self, body: bytes, observed: Observed) -> AnswerPart:
         """Return a complete answer for the caller, in whichever form it came.
 
         Raises `UnreadableAnswer` or `EventTooLarge`.
@@ -238,11 +239,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             self.attempt.observed, self.content_type = stream.observed, "application/json"
             stream.observed.is_whole = True
             return plain_answer(stream, body, read, call)
-        return self._of_object(body, observed)
-
-    def _of_object(self, body: bytes, observed: Observed) -> AnswerPart:
-        """Return a complete answer for the caller that came as JSON. Raises `UnreadableAnswer`."""
-        return self.provider.rewrite(self.request.body, self.call, only_item(body), observed)
+        return self.provider.rewrite(read, call, only_item(body), observed)
 
     async def piece(self) -> bytes:
         """Return the next piece of the stream for the caller, empty at its end.

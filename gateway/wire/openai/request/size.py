@@ -178,6 +178,8 @@ def choices_of(n: int | None, best_of: int | None, other: msgspec.Raw | None = N
     `other` is the value of `OTHER_CHOICES`: llama.cpp obeys it before `n`, and other servers may
     know `n` alone, so the largest one counts.
     """
+    if n is None and best_of is None and other is None:
+        return 1  # nearly every request
     n_cmpl = None if other is None else _count_in(OTHER_CHOICES, other)
     for name, choices, least in (("n", n, 1), ("best_of", best_of, 0), (OTHER_CHOICES, n_cmpl, 1)):
         if choices is not None and not least <= choices <= MAX_CHOICES:
