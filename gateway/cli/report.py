@@ -168,7 +168,7 @@ def run_report(
         str | None,
         typer.Option(
             "--compare",
-            metavar="previous|month|year",
+            metavar="previous|month|year|whole",
             help="Add what it was before, and the change.",
         ),
     ] = None,

@@ -20,7 +20,9 @@ from gateway.reports.sources.aggregate import (
     aggregate,
     token_sum,
 )
+from gateway.reports.sources.comparison import note_on
 from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.notes import read_now
 
 BY = (Dimension.TEAM, Dimension.MODEL)
 TOKENS = token_sum("total_tokens")
@@ -58,11 +60,19 @@ def why(snapshot: ReadSnapshot, question: Question, *, name: str) -> Report:
 
     Raises `BadUsage` if the question has no earlier time, or `DatabaseUnavailable`.
     """
-    now, before = (_by_pair(snapshot, asked, name) for asked in (question, question.before()))
-    spent, spent_before = _spending(now), _spending(before)
+    found = question.comparison(read_now(snapshot))
+    now, before = (
+        _by_pair(snapshot, question.about(one), name) for one in (found.now, found.before)
+    )
+    whole = _by_pair(snapshot, question, name) if found.is_part else now
+    shown, spent, spent_before = _spending(whole), _spending(now), _spending(before)
     pairs: list[Explained] = [
-        (pair, explained(spent_before.get(pair, NOTHING), spent.get(pair, NOTHING)))
-        for pair in spent | spent_before
+        (
+            pair,
+            explained(spent_before.get(pair, NOTHING), spent.get(pair, NOTHING))
+            | {"total_usd": shown.get(pair, NOTHING).total_usd},
+        )
+        for pair in shown | spent_before
     ]
     pairs.sort(key=lambda one: (-abs(_amount(one[1], "change_usd")), one[0]))
     total = {
@@ -76,8 +86,14 @@ def why(snapshot: ReadSnapshot, question: Question, *, name: str) -> Report:
         columns=COLUMNS,
         rows=tuple((*pair, *(parts[column] for column in AMOUNTS)) for pair, parts in pairs),
         total=total,
-        complete_until=now.complete_until,
-        notes=(*_driver(pairs, question.currency or "USD"), *NOTES, *now.notes),
+        complete_until=whole.complete_until,
+        notes=(
+            *_driver(pairs, question.currency or "USD"),
+            *NOTES,
+            note_on(found, "previous_usd", "change_usd"),
+            *whole.notes,
+        ),
+        comparison=found,
     )
 
 
