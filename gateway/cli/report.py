@@ -174,7 +174,7 @@ def run_report(
     ] = None,
     why: Annotated[
         bool,
-        typer.Option("--why", help="Explain the change, by team, model, volume and price."),
+        typer.Option("--why", help="Explain the change by volume and price."),
     ] = False,
     as_closed: Annotated[
         bool, typer.Option("--as-closed", help="The month as it was when it was closed.")

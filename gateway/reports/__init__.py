@@ -510,8 +510,6 @@ def _kind_of(name: str, question: Question) -> ReportKind:
         )
     if question.asks_why and not kind.explains:
         raise BadUsage(f"Report {name} has no reasons of a change. Try `report spend --why`.")
-    if question.asks_why and question.by:
-        raise BadUsage("--why splits by team and model. Leave --by out; --where narrows it.")
     if question.compared is not None and not kind.compares:
         raise BadUsage(
             f"Report {name} cannot be compared with an earlier time. Try `report spend`."
