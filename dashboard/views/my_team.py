@@ -15,7 +15,7 @@ from dashboard.notes import show_notes
 from dashboard.source import page_of_team
 from dashboard.tables import show_cells
 from dashboard.views import receipt
-from gateway.reports import Cell, Dataset, Report, TeamPage
+from gateway.reports import Dataset, Report, TeamPage
 
 TEAM_KEY = "my_team"
 NO_LIMIT = "no limit"
@@ -40,7 +40,7 @@ def show() -> None:
     if found.is_empty:
         empty_states.show_no_data(dataset())
         return
-    _show_spending(found.spent, found.change_share)
+    _show_spending(found.spent)
     _show_keys(found)
     _show_limits(found)
     _show_budgets(found)
@@ -61,9 +61,11 @@ def _choose_team(teams: Sequence[str]) -> str:
     return team
 
 
-def _show_spending(spent: Report, changed: Cell) -> None:
-    """Show the cards of this month so far, and the change of its days that are over."""
-    total = spent.total
+def _show_spending(spent: Report) -> None:
+    """Show the cards of this month so far, and its change against the month before."""
+    total, compared = spent.total, spent.comparison
+    assert compared is not None, "the page of a team compares its month"
+    changed = total["change_share"]
     cards = st.columns(3)
     cards[0].metric(
         "Spent this month",
@@ -72,8 +74,7 @@ def _show_spending(spent: Report, changed: Cell) -> None:
         delta_color="inverse",
         border=True,
         height="stretch",
-        help="This month so far, in UTC. The change is that of the days that are over, against the "
-        "same days of the month before.",
+        help=f"This month so far, in UTC. The change: {compared.sentence}",
     )
     cards[1].metric("Attempts", count(total["attempts"]), border=True, height="stretch")
     unknown = count(total["unknown_attempts"])

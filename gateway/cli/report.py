@@ -168,13 +168,13 @@ def run_report(
         str | None,
         typer.Option(
             "--compare",
-            metavar="previous|month|year",
+            metavar="previous|month|year|whole",
             help="Add what it was before, and the change.",
         ),
     ] = None,
     why: Annotated[
         bool,
-        typer.Option("--why", help="Explain the change, by team, model, volume and price."),
+        typer.Option("--why", help="Explain the change by volume and price."),
     ] = False,
     as_closed: Annotated[
         bool, typer.Option("--as-closed", help="The month as it was when it was closed.")

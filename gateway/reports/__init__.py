@@ -24,6 +24,7 @@ from gateway.domain.policy.dashboard_roles import (
     DashboardRole,
     DashboardRoles,
 )
+from gateway.domain.reports.comparison import Compared, ComparedPeriod, Comparison
 from gateway.domain.request.stored_response import StoredResponse
 from gateway.errors import (
     BadUsage,
@@ -66,7 +67,7 @@ from gateway.reports.json_and_csv import (
 from gateway.reports.month.as_closed import as_closed
 from gateway.reports.month.status import MonthStatus, month_status
 from gateway.reports.plain_decimal import plain_decimal
-from gateway.reports.question import Compared, Question, ask, dimension
+from gateway.reports.question import Question, ask, dimension
 from gateway.reports.questions.past_requests import Past, recent_traffic
 from gateway.reports.questions.stored_responses import stored_responses
 from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
@@ -125,6 +126,8 @@ __all__ = [
     "Column",
     "ColumnKind",
     "Compared",
+    "ComparedPeriod",
+    "Comparison",
     "CurrencyRate",
     "DashboardAccess",
     "DashboardRole",
@@ -507,8 +510,6 @@ def _kind_of(name: str, question: Question) -> ReportKind:
         )
     if question.asks_why and not kind.explains:
         raise BadUsage(f"Report {name} has no reasons of a change. Try `report spend --why`.")
-    if question.asks_why and question.by:
-        raise BadUsage("--why splits by team and model. Leave --by out; --where narrows it.")
     if question.compared is not None and not kind.compares:
         raise BadUsage(
             f"Report {name} cannot be compared with an earlier time. Try `report spend`."

@@ -5,7 +5,7 @@ expression; runs no query.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import date
+from datetime import date, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -172,6 +172,14 @@ def in_utc_days(
     begin, end = (cast(literal(day, Date), TIMESTAMP) for day in (first, last))
     next_day = end + literal_column("interval '1 day'", Interval)
     return moment >= _in_utc(begin), moment < _in_utc(next_day)
+
+
+def in_moments(
+    moment: ColumnElement[Any], first: datetime, after: datetime
+) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions that a moment lies from a first one up to another one."""
+    zoned = TIMESTAMP(timezone=True)
+    return moment >= literal(first, zoned), moment < literal(after, zoned)
 
 
 def _in_utc(clock: ColumnElement[Any]) -> ColumnElement[Any]:

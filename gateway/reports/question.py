@@ -9,13 +9,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, time, timedelta
 from difflib import get_close_matches
-from enum import StrEnum
 from typing import Any
 
 from sqlalchemy import ColumnElement, or_
 
 from gateway.domain.allocation.currency import currency_code
 from gateway.domain.calendar_months import last_month
+from gateway.domain.reports.comparison import (
+    Compared,
+    ComparedPeriod,
+    Comparison,
+    Moments,
+    comparison,
+)
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import (
     UNALLOCATED,
@@ -24,6 +30,7 @@ from gateway.reports.dimensions import (
     Split,
     TagKey,
     has_tag,
+    in_moments,
     in_utc_days,
     in_utc_month,
 )
@@ -40,21 +47,14 @@ _TIME_SHAPES: Mapping[Split, tuple[re.Pattern[str], str]] = {
 }
 
 
-class Compared(StrEnum):
-    """The time that a question's time is compared with."""
-
-    PREVIOUS = "previous"
-    MONTH = "month"
-    YEAR = "year"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
     """The selection and split of events.
 
     `month` None means all months; `by` None means the report's own default. `days` are the first
     and the last day of a range, in place of a month: then a fact belongs to the moment at which it
-    happened, and not to the month that it is posted to. `asks_why`: explain the change.
+    happened, and not to the month that it is posted to. `within` leaves those of its facts whose
+    moment lies from the first moment up to the second one. `asks_why`: explain the change.
 
     `is_as_closed`: as the month was when it was closed, in its newest version or in
     `close_version`; `closed_at` is that moment, once it is known.
@@ -67,6 +67,7 @@ class Question:
     dataset: Dataset = Dataset.REAL
     month: date | None = None
     days: tuple[date, date] | None = None
+    within: Moments | None = None
     compared: Compared | None = None
     asks_why: bool = False
     is_as_closed: bool = False
@@ -85,6 +86,8 @@ class Question:
         found = [] if self.month is None else [row.posted_period == self.month]
         if self.days is not None:
             found += in_utc_days(row.occurred_at, *self.days)
+        if self.within is not None:
+            found += in_moments(row.occurred_at, *self.within)
         return found + [
             _condition(row, dimension, wanted, as_posted=self.is_as_posted)
             for dimension, wanted in self.where
@@ -92,6 +95,8 @@ class Question:
 
     def happened(self, moment: ColumnElement[Any]) -> list[ColumnElement[bool]]:
         """Return the SQL conditions that a moment lies in the question's month or days."""
+        if self.within is not None:
+            return list(in_moments(moment, *self.within))
         if self.days is not None:
             return list(in_utc_days(moment, *self.days))
         return [] if self.month is None else list(in_utc_month(moment, self.month))
@@ -103,41 +108,37 @@ class Question:
 
     @property
     def moments(self) -> tuple[datetime, ...]:
-        """Return the first moment of a range of days and the first one after it."""
+        """Return the first moment of the asked time and the first one after it; none of a month,
+        to which facts of any moment may be posted.
+        """
+        if self.within is not None:
+            return self.within
         if self.days is None:
             return ()
         first, last = (datetime.combine(day, time(), UTC) for day in self.days)
         return (first, last) if self.days[1] == date.max else (first, last + timedelta(days=1))
 
-    def before(self) -> Question:
-        """Return the question about the time that this one is compared with, not compared itself.
-
-        The days before a range are as many as its own; those of the month or the year before have
-        the same dates, or the last day of a month that is too short. Raises `BadUsage` if there is
-        no such time.
+    def comparison(self, now: datetime) -> Comparison:
+        """Return the times that this question compares at a moment. Raises `BadUsage` if no time
+        is earlier.
         """
         assert self.compared is not None
-        if self.month is not None:
-            back = 12 if self.compared is Compared.YEAR else 1
-            return replace(
-                self, month=_months_before(self.month, back), compared=None, asks_why=False
-            )
-        if self.days is None:
+        if self.month is None and self.days is None:
             raise BadUsage(
                 "All months have no time before them. Add --month YYYY-MM, or --from and --to."
             )
-        first, last = self.days
-        try:
-            if self.compared is Compared.YEAR:
-                days = _year_before(first), _year_before(last)
-            elif self.compared is Compared.MONTH:
-                days = _month_before(first), _month_before(last)
-            else:
-                before = first - timedelta(days=1)
-                days = before - (last - first), before
-        except (OverflowError, ValueError):
-            raise BadUsage(f"There is no time before {first} to compare with.") from None
-        return replace(self, days=days, compared=None, asks_why=False)
+        return comparison(ComparedPeriod(month=self.month, days=self.days), self.compared, now)
+
+    def about(self, period: ComparedPeriod) -> Question:
+        """Return the question about another time, not compared itself."""
+        return replace(
+            self,
+            month=period.month,
+            days=period.days,
+            within=period.within,
+            compared=None,
+            asks_why=False,
+        )
 
 
 def ask(
@@ -273,28 +274,6 @@ def _compared(word: str | None) -> Compared | None:
         raise BadUsage(
             f"Nothing is compared with '{word}'. Use one of: {', '.join(Compared)}."
         ) from None
-
-
-def _months_before(month: date, count: int) -> date:
-    """Return the first day of an earlier month. Raises `BadUsage` before year 1."""
-    number = month.year * 12 + month.month - 1 - count
-    if number < 12:
-        raise BadUsage(f"There is no month before {month:%Y-%m} to compare with.")
-    return date(number // 12, number % 12 + 1, 1)
-
-
-def _year_before(day: date) -> date:
-    """Return the same date one year before. Raises `ValueError` before year 1."""
-    is_leap_day = (day.month, day.day) == (2, 29)
-    return day.replace(year=day.year - 1, day=28 if is_leap_day else day.day)
-
-
-def _month_before(day: date) -> date:
-    """Return the same date one month before, or the last day of a month that is too short. Raises
-    `ValueError` before year 1.
-    """
-    last = day.replace(day=1) - timedelta(days=1)
-    return last.replace(day=min(day.day, last.day))
 
 
 def _require_time(name: Split, text: str) -> None:

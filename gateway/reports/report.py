@@ -10,6 +10,8 @@ from datetime import date, datetime
 from decimal import Decimal
 from enum import StrEnum
 
+from gateway.domain.reports.comparison import Comparison
+
 Cell = (
     str | int | float | Decimal | bool | date | datetime | None
 )  # None is unknown or not reported, never 0
@@ -65,7 +67,8 @@ class Report:
 
     `rows` have one cell per column. `total` is over the events, not over the rows, by column name.
     `dataset` is `real`, `demo`, or `demo-ledger` for generated events that count as real ones.
-    `complete_until` is the newest event recorded in the dataset, None if it is empty.
+    `complete_until` is the newest event recorded in the dataset, None if it is empty. `comparison`
+    has the times of its columns of change.
     """
 
     name: str
@@ -76,6 +79,7 @@ class Report:
     total: Mapping[str, Cell]
     complete_until: datetime | None
     notes: tuple[str, ...]
+    comparison: Comparison | None = None
 
     def records(self) -> list[dict[str, Cell]]:
         """Return the report's rows as dictionaries by column name."""

@@ -11,9 +11,8 @@ from gateway.reports.dimensions import Split
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Report
 from gateway.reports.sources.aggregate import COST, TOTAL, Measure, aggregate
-from gateway.reports.sources.comparison import compared, require_comparable, with_share
+from gateway.reports.sources.comparison import require_comparable, with_changes, with_share
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.reports.sources.notes import read_running_month
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,8 +70,7 @@ def summary(
             found = with_share(found)
         if asked.compared is not None:
             require_comparable(split)
-            running_month = read_running_month(snapshot)
-            found = compared(found, answer(asked.before()), asked, running_month=running_month)
+            found = with_changes(snapshot, asked, found, answer)
         return replace(found, notes=(*found.notes, *notes)) if found.total["attempts"] else found
 
     return ReportKind(

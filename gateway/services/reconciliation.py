@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
 
-from gateway.domain.policy.policy import Billing, Policy
+from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.providers.place_prices import factors_of
 from gateway.domain.reconciliation.causes import reconciled
 from gateway.domain.reconciliation.imports import BookedTrueUps
-from gateway.domain.reconciliation.metered import Owner
+from gateway.domain.reconciliation.metered import MeteredAt, Owner
 from gateway.domain.reconciliation.statement import (
     Cause,
     ReconciledRow,
@@ -48,8 +48,12 @@ def reconcile_month(
     usage = stores.provider_bills.metered(
         provider, first=month - DAY, last=last + DAY, on_day=on_day
     )
+    deployments = _deployments(_policy(stores), provider)
     usage = replace(
-        usage, billing=_billing(_policy(stores), provider), premiums=factors_of(provider)
+        usage,
+        billing={one.name: one.billing for one in deployments if one.billing is not None},
+        stated=[MeteredAt(one.name, one.model) for one in deployments],
+        premiums=factors_of(provider),
     )
     rows = reconciled(bill, usage, first=month, last=last)
     return Reconciliation(rows=rows, totals=totals_of(rows), has_bill=bool(bill.covered))
@@ -87,14 +91,10 @@ def _policy(stores: Stores) -> Policy | None:
         return None
 
 
-def _billing(policy: Policy | None, provider: str) -> dict[str, Billing]:
-    """Return the statements about the bills of a provider's deployments, by name."""
+def _deployments(policy: Policy | None, provider: str) -> list[Deployment]:
+    """Return the deployments of a provider whose bills the policy states."""
     deployments = () if policy is None else policy.deployments.values()
-    return {
-        one.name: one.billing
-        for one in deployments
-        if one.provider == provider and one.billing is not None
-    }
+    return [one for one in deployments if one.provider == provider and one.billing is not None]
 
 
 def _owner(stores: Stores, team: str, month: date) -> Owner:

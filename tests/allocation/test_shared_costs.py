@@ -14,7 +14,7 @@ import pytest
 from gateway.domain.allocation.currency import new_rate
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.pricing import Line, Price, Rate
-from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.reports import Cell, Report, Reports, ask
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.ledger import rollups
@@ -137,3 +137,33 @@ def test_the_parts_add_up_in_euros(
 def added(rows: Sequence[Mapping[str, Cell]], name: str) -> Decimal:
     """The sum of a column."""
     return sum((Decimal(str(row[name] or 0)) for row in rows), Decimal(0))
+
+
+def test_the_reasons_of_a_change_are_shared(
+    finance: Reports, write: Write, database: Database
+) -> None:
+    """A cost centre that bears 30 % of the money bears the tokens too: else all would be volume."""
+    apply(database, {"payments": SHARED}, at=datetime(2026, 8, 1, tzinfo=UTC))
+    september, october = (datetime(2026, month, 20, 12, tzinfo=UTC) for month in (9, 10))
+    for number, (at, tokens, nusd) in enumerate(
+        [(september, 1000, 10_000_000), (october, 1500, 30_000_000)]
+    ):
+        usage = TokenUsage(input_tokens=tokens, output_tokens=0)
+        write(event(number, at=at, usage=usage, cost_nusd=nusd, lines=()))
+    for _ in ("from events", "from sums"):
+        found = finance.run("spend", ask(month="2026-10", by=["cost_centre"], why=True))
+        assert columns(found, "volume_usd") == usd(3_500_000, 1_500_000)
+        assert columns(found, "price_usd") == usd(10_500_000, 4_500_000)
+        assert found.notes[0].startswith("The largest change: cost centre CC-1207, $0.01 more")
+        (whole,) = finance.run("spend", ask(month="2026-10", why=True)).records()
+        for name in ("previous_usd", "total_usd", "change_usd", "volume_usd", "price_usd"):
+            assert found.total[name] == whole[name], name
+        compared = finance.run(
+            "spend", ask(month="2026-10", by=["cost_centre"], compare="previous")
+        )
+        assert columns(compared, "change_usd") == columns(found, "change_usd")
+        (one,) = finance.run(
+            "spend", ask(month="2026-10", where={"cost_centre": "CC-3100"}, why=True)
+        ).records()
+        assert one["volume_usd"] == usd_from_nusd(1_500_000)
+        rollups.refresh(database)

@@ -15,13 +15,12 @@ from dashboard.shell.choices import Choices
 from dashboard.shell.period import Period
 from dashboard.shell.viewer import localised
 from gateway.reports import (
-    WHOLE_ORGANISATION,
     BadUsage,
     Column,
     ColumnKind,
     Dataset,
     Report,
-    open_reports,
+    ask,
 )
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import Write, events_page, latency_page, page, teams_page, texts
@@ -130,30 +129,6 @@ def test_unknown_amounts_stay_unknown_in_the_rest() -> None:
     assert found.rest["total_usd"] is None
 
 
-def test_a_team_that_spent_earlier_alone_is_a_row() -> None:
-    """Who left is part of the change."""
-    now, before = report_of([Decimal(3)]), report_of([Decimal(2), Decimal(7)])
-    columns = tuple(
-        Column(name=name, unit="USD", kind=ColumnKind.MONEY)
-        for name in ("previous_usd", "change_usd", "change_share")
-    )
-    compared = Report(
-        name="spend",
-        title="",
-        dataset="real",
-        columns=(*before.columns, *columns),
-        rows=tuple((*row, row[1], Decimal(1), None) for row in before.rows),
-        total=dict(before.total) | {one.name: Decimal(1) for one in columns},
-        complete_until=None,
-        notes=(),
-    )
-    found = changes.joined(now, compared).records()
-    assert [(row["team"], row["total_usd"], row["previous_usd"]) for row in found] == [
-        ("t0", 3, 2),
-        ("t1", 0, 7),
-    ]
-
-
 def test_periods_have_names_for_people() -> None:
     """A range names each part that differs."""
     days = [date(2026, 11, 1), date(2026, 11, 14), date(2025, 12, 30)]
@@ -167,28 +142,22 @@ def test_periods_have_names_for_people() -> None:
         period.period_of({"month": "Januember"})
 
 
-def test_a_running_month_is_compared_day_by_day(write: Write, database_url: str) -> None:
-    """26 days beside a whole month look like a saving that is none."""
-    write(
-        event(1, at=datetime(2026, 11, 26, 12, tzinfo=UTC)),
-        event(2, at=datetime(2026, 10, 26, 12, tzinfo=UTC)),
-        event(3, at=datetime(2026, 10, 27, 12, tzinfo=UTC)),  # beyond the same point
-    )
+def test_a_page_asks_the_question_of_the_command_line() -> None:
+    """The reports alone decide which days are compared: a page adds no days of its own."""
     choices = Choices(dataset=Dataset.REAL, period=Period(month="2026-11"), where={})
-    days = date(2026, 11, 1), date(2026, 11, 26)
-    asked = changes.so_far_question(choices, days, by=("team",))
-    with open_reports(database_url, scope=WHOLE_ORGANISATION) as opened:
-        (row,) = opened.run("spend", asked).records()
-    assert (row["total_usd"], row["previous_usd"]) == (Decimal("0.0006"), Decimal("0.0006"))
+    asked = changes.compared_question(choices, by=("team",))
+    assert asked == ask(month="2026-11", by=["team"], compare="previous")
+    everything = replace(choices, period=Period(month="all"))
+    assert changes.compared_question(everything, by=("team",)) is None
 
 
-def test_a_page_compares_the_days_that_are_over(look: Open, write: Write) -> None:
-    """On the first day of a month there is none."""
+def test_a_page_says_which_days_are_compared(look: Open, write: Write) -> None:
+    """A change without its days cannot be checked."""
     write(event(1, at=datetime.now(UTC)))
-    today = period.today()
-    app = page(look, teams_page, month=f"{today:%Y-%m}")
+    app = page(look, teams_page, month=f"{period.today():%Y-%m}")
     assert not app.exception
-    assert ("Before, USD" in app.dataframe[0].value.columns) == (today.day > 1)
+    assert "Before, USD" in app.dataframe[0].value.columns
+    assert any("running hour" in one.value or "today" in one.value for one in app.caption)
 
 
 @pytest.mark.parametrize("text", ["1,234.56", "< 0.01 %", "157.3 M"])

@@ -7,7 +7,7 @@ import gzip
 import json
 import re
 from collections import defaultdict
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from io import StringIO
 from pathlib import Path
@@ -20,13 +20,19 @@ from hypothesis import strategies as st
 from pyarrow import parquet, types
 
 from gateway import reports
+from gateway.domain.pricing.pricing import Line
+from gateway.domain.pricing.tokens import TokenKind
+from gateway.reports import ADJUSTMENTS as EXPORTED_ADJUSTMENTS
+from gateway.reports import EVENTS as EXPORTED_EVENTS
 from gateway.reports import FocusVersion, Question, ask, focus_export
 from gateway.reports.exports.focus.columns import COLUMNS
 from gateway.reports.report import ColumnKind
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
+from tests.allocation.applied_policies import apply, centre
 from tests.cli.conftest import Cli
 from tests.exports.ledger_of_every_kind import fill
+from tests.reports.random_events import TEAMS
 from tests.storage.factories import event
 
 REFERENCE = Path(__file__).parents[2] / "docs/reference/focus.md"
@@ -84,6 +90,68 @@ def test_usage_and_adjustments_are_the_total_of_the_report(
     found = rows(finance, asked)
     assert total(found, *ADDING_UP) == (reported["total_usd"] or 0)
     assert total(found, "adjustment") == reported["adjustments_usd"]
+
+
+@pytest.mark.parametrize("share", ["0.7", "0.333333333", "0.5"])
+def test_each_cost_centre_has_what_the_report_says(
+    database: Database, finance: reports.Reports, rng: Random, share: str
+) -> None:
+    """The export booked all of a shared team on one cost centre; exactly, with any shares."""
+    first, second = Decimal(share), Decimal(rng.randrange(1, 10**8)) / 10**9
+    parts = {"CC-1": first, "CC-9": second, "CC-2": 1 - first - second}
+    largest = min(parts, key=lambda name: (-parts[name], name))
+    centres = {
+        team: tuple(centre(name, str(part)) for name, part in parts.items())
+        for team in TEAMS
+        if rng.random() < 0.7 or team == TEAMS[0]
+    }
+    apply(database, centres, at=datetime(2026, 9, 1, tzinfo=UTC))
+    fill(database, count=120, rng=rng)
+    Ledger(database).write([event(500 + n, team=TEAMS[0], cost_centre=largest) for n in range(3)])
+    asked = ask(month="2026-11", by=["cost_centre"], limit=None)
+    reported = {
+        str(row["cost_centre"]): row["total_usd"] or Decimal(0)
+        for row in finance.run("spend", asked).records()
+    }
+    found = [row for row in rows(finance, asked) if row["x_LineKind"] in ADDING_UP]
+    exported: dict[str, Decimal] = defaultdict(Decimal)
+    for row in found:
+        exported[row["BillingAccountId"]] += row["EffectiveCost"]
+    assert {name: usd for name, usd in reported.items() if usd} == {
+        name: usd for name, usd in exported.items() if usd
+    }
+    assert exported["CC-9"] > 0
+    key = ("cost_usd", EXPORTED_EVENTS), ("amount_usd", EXPORTED_ADJUSTMENTS)
+    for name in parts:
+        of_one = ask(month="2026-11", where={"cost_centre": name}, limit=None)
+        assert total(rows(finance, of_one), *ADDING_UP) == reported.get(name, 0)
+        both = Decimal(0)
+        for column, kind in key:
+            place = [one.name for one in kind.columns].index(column)
+            with finance.export_ledger(kind, of_one) as opened:
+                facts = list(opened.export.rows)
+            both += sum((row[place] or Decimal(0) for row in facts), Decimal(0))
+            assert opened.expected in (None, len(facts))
+        assert both == reported.get(name, 0)
+
+
+def test_quantities_are_shared_as_the_money_is(
+    database: Database, finance: reports.Reports
+) -> None:
+    """A row whose money is 30 % of its quantity at its rate looks like a discount."""
+    apply(
+        database,
+        {"payments": (centre("CC-1", "0.7"), centre("CC-9", "0.3"))},
+        at=datetime(2026, 9, 1, tzinfo=UTC),
+    )
+    line = Line(kind=TokenKind.INPUT, tokens=1000, usd_per_mtok=Decimal(2), cost_nusd=2_000_000)
+    Ledger(database).write([event(1, cost_centre="CC-1", lines=(line,), cost_nusd=2_000_000)])
+    names = ("BillingAccountId", "PricingQuantity", "ContractedCost", "EffectiveCost", "x_Attempts")
+    found = [tuple(row[name] for name in names) for row in rows(finance, ask(month="2026-11"))]
+    assert found == [
+        ("CC-1", 700, Decimal("0.0014"), Decimal("0.0014"), 1),
+        ("CC-9", 300, Decimal("0.0006"), Decimal("0.0006"), 0),
+    ]
 
 
 def test_idle_gpu_time_has_rows_of_its_own(filled: Database, finance: reports.Reports) -> None:

@@ -19,8 +19,8 @@ from dashboard.downloads import csv_button
 from dashboard.filters import as_option, dataset
 from dashboard.notes import show_notes
 from dashboard.shell.bar import EVERYTHING, show_bar
-from dashboard.shell.changes import full_days, so_far_question, with_changes
-from dashboard.shell.choices import NO_COMPARISON, Choices, address_of
+from dashboard.shell.changes import with_changes
+from dashboard.shell.choices import Choices, address_of
 from dashboard.shell.leading import (
     BUDGETS,
     MODELS,
@@ -35,7 +35,7 @@ from dashboard.shell.ranked import first_of, ranked, rest_of
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_cells
 from dashboard.views.budgets import USED_UP, WITHIN, outlook
-from gateway.reports import Cell, Dimension, Report
+from gateway.reports import Cell, ComparedPeriod, Comparison, Dimension, Report
 
 MOST_MOVERS, MOST_SHARES, MOST_BUDGETS = 8, 8, 5
 LONGEST_CHART_DAYS = 100
@@ -78,7 +78,7 @@ def _show_figures(choices: Choices) -> None:
     _show_unknown(places[3], choices, teams)
     if found.against:
         st.caption(inert(found.against))
-    _show_over_time(choices)
+    _show_over_time(choices, teams.comparison)
     left, right = st.columns(2, gap="medium")
     with left:
         if found.against:
@@ -128,7 +128,7 @@ def _show_unknown(place: Any, choices: Choices, teams: Report) -> None:
     )
 
 
-def _show_over_time(choices: Choices) -> None:
+def _show_over_time(choices: Choices, compared: Comparison | None) -> None:
     """Show the spending of each day, with the same day of the earlier time."""
     st.subheader("Spend per day")
     report = answer("spend", choices.question(by=(Dimension.DAY.value,)))
@@ -136,7 +136,7 @@ def _show_over_time(choices: Choices) -> None:
         st.caption(charts.NOTHING_TO_DRAW)
         return
     figure, currency = choices.money("total_usd"), choices.currency
-    earlier, label = _earlier(choices)
+    earlier, label = ({}, "") if compared is None else _earlier(choices, compared.earlier)
     rows = report.records()[-LONGEST_CHART_DAYS:]
     days = [row["day"] for row in rows if isinstance(row["day"], date)]
     first = choices.time.span[0] if choices.time.span else min(days)
@@ -173,33 +173,18 @@ def _show_over_time(choices: Choices) -> None:
         requests_button(st, choices)
 
 
-def _earlier(choices: Choices) -> tuple[Mapping[int, Cell], str]:
-    """Return the amounts of the earlier time by the number of its day, and its name; none without
-    a comparison.
-    """
-    shown = choices.time
-    if choices.compare == NO_COMPARISON or shown.span is None:
-        return {}, ""
-    if shown.is_running:
-        days = full_days(shown)
-        if days is None:
-            return {}, ""
-        before = so_far_question(choices, days, by=None).before()
-        assert before.days is not None
-        whole = Period(month=f"{before.days[0]:%Y-%m}")
-    else:
-        before = choices.question(by=None, compare=choices.compare).before()
-        whole = Period(month=f"{before.month:%Y-%m}") if before.month else Period(days=before.days)
-    span = whole.span
-    assert span is not None
-    report = answer("spend", choices.question(by=(Dimension.DAY.value,), days=span))
+def _earlier(choices: Choices, earlier: ComparedPeriod) -> tuple[Mapping[int, Cell], str]:
+    """Return the amounts of the earlier time by the number of its day, and its name."""
+    first, _ = span = earlier.span
+    by_day = choices.question(by=(Dimension.DAY.value,), days=span)
     figure = choices.money("total_usd")
     amounts = {
-        (row["day"] - span[0]).days: row[figure]
-        for row in report.records()
+        (row["day"] - first).days: row[figure]
+        for row in answer("spend", by_day).records()
         if isinstance(row["day"], date)
     }
-    return amounts, whole.label
+    named = Period(month=f"{first:%Y-%m}") if earlier.days is None else Period(days=span)
+    return amounts, named.label
 
 
 def _show_movers(choices: Choices, teams: Report) -> None:

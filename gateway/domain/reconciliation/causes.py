@@ -154,7 +154,11 @@ def _all_series(bill: Bill, usage: MeteredUsage, folded: Mapping[str, str]) -> l
     """Return the cells of all groups and kinds of tokens, filled with both sides."""
     billing: dict[MeteredAt, Billing] = {
         at: usage.billing_of(at)
-        for at in (*(one.at for one in usage.sums), *(one.at for one in usage.odd))
+        for at in (
+            *(one.at for one in usage.sums),
+            *(one.at for one in usage.odd),
+            *usage.stated,
+        )
     }
     lines: dict[str, tuple[list[BilledLine], list[BilledLine]]] = {}
     for side, found in enumerate((bill.quantities, bill.money)):
@@ -419,7 +423,9 @@ def _separate_foreign(cell: _Cell) -> None:
 def _foreign_part(cell: _Cell) -> ReconciledRow:
     """Return the row of traffic past the gateway that shares lines with a deployment's own."""
     quantity, nusd = cell.foreign, cell.foreign_nusd
-    if not nusd:
+    if not nusd and not (cell.metered or cell.metered_nusd or cell.quantity):
+        nusd = cell.own_nusd  # money that names no key, of a day without usage of its own
+    elif not nusd:
         nusd = min(
             (cell.cost_of(quantity, rate) for rate in cell.rates_nusd),
             key=lambda cost: abs(cell.own_nusd - cell.metered_nusd - cost),

@@ -79,13 +79,15 @@ class MeteredUsage:
     """All metered usage at one provider in some days, without self-hosted and demo usage.
 
     `billing` is the statement of the policy about each deployment; one that it does not name is not
-    stated. `premiums` are the factors that the provider charges at some places, each with these.
+    stated. `stated` are the deployments that it names, with or without usage in these days.
+    `premiums` are the factors that the provider charges at some places, each with these.
     """
 
     sums: Sequence[MeteredSum]
     odd: Sequence[OddAttempts]
     over_midnight: Sequence[OverMidnight]
     billing: Mapping[str, Billing]
+    stated: Sequence[MeteredAt] = ()
     premiums: Mapping[Decimal, str] = field(default_factory=dict)
 
     def billing_of(self, at: MeteredAt) -> Billing:

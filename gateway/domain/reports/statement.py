@@ -21,10 +21,13 @@ UNKNOWN_SHARE = "—"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementLine:
-    """The amount of one team or model, and that of the month before; None is unknown."""
+    """The amount of one team or model, the part of it that is compared, and that of the month
+    before; None is unknown.
+    """
 
     name: str
     amount: Decimal | None
+    compared: Decimal | None
     previous: Decimal | None
 
 
@@ -68,6 +71,8 @@ class CostCentreStatement:
     `total` is `cost` and `adjusted`. `all_total` and `all_idle` are those of all cost centres
     together. `idle` (GPU time that no request paid for) and `held` (the most that attempts of
     unknown cost can cost) are in no total. `previous_total` is None without a statement before.
+    `compared_total` is the part of the total that is compared with it: the whole, or the complete
+    days of a month that still runs. Then `comparison` says which days these are.
     `adjustments` are the largest of `adjustment_count`, which add up to `adjusted`. Attempts of
     unknown cost, and those whose usage was derived, are counted among `attempts`.
     """
@@ -85,6 +90,7 @@ class CostCentreStatement:
     idle: Decimal | None
     all_idle: Decimal | None
     held: Decimal
+    compared_total: Decimal | None
     previous_total: Decimal | None
     by_team: tuple[StatementLine, ...]
     by_model: tuple[StatementLine, ...]
@@ -94,6 +100,7 @@ class CostCentreStatement:
     unknown_attempts: int
     derived_attempts: int
     rate_source: str | None
+    comparison: str | None = None
     demo_note: str | None = None
 
 
@@ -216,13 +223,16 @@ def _change_text(statement: CostCentreStatement) -> str:
     """Return the difference to the statement before, in words."""
     if statement.previous is None:
         return "There is no statement before this one"
-    change = _difference(statement.total, statement.previous_total)
+    change = _difference(statement.compared_total, statement.previous_total)
     if change is None:
         return f"The change since {statement.previous.label} is unknown"
     share = ""
     if statement.previous_total:
         share = f" ({change / abs(statement.previous_total) * 100:+.1f} %)"
-    return f"{_signed(change, statement.currency)}{share} since {statement.previous.label}"
+    since = f"since {statement.previous.label}"
+    if statement.comparison is not None:
+        since = f"in its complete days, against {statement.previous.label}"
+    return f"{_signed(change, statement.currency)}{share} {since}"
 
 
 def _difference(now: Decimal | None, before: Decimal | None) -> Decimal | None:
@@ -249,25 +259,33 @@ def _lines_table(
             StatementLine(
                 name=f"{len(rest)} others",
                 amount=_sum([line.amount for line in rest]),
+                compared=_sum([line.compared for line in rest]),
                 previous=_sum([line.previous for line in rest]),
             )
         )
 
-    def cells(name: str, amount: Decimal | None, previous: Decimal | None) -> tuple[str, ...]:
-        change = _signed(_difference(amount, previous), statement.currency)
+    def cells(line: StatementLine) -> tuple[str, ...]:
+        change = _signed(_difference(line.compared, line.previous), statement.currency)
         return (
-            name,
-            format_amount(amount, statement.currency),
-            percent(amount, statement.total),
+            line.name,
+            format_amount(line.amount, statement.currency),
+            percent(line.amount, statement.total),
             *((change,) if has_before else ()),
         )
+
+    total = StatementLine(
+        name="Total",
+        amount=statement.total,
+        compared=statement.compared_total,
+        previous=statement.previous_total,
+    )
 
     return StatementTable(
         title=title,
         columns=(noun, "Amount", "Share", *(("Change",) if has_before else ())),
         figures=frozenset({1, 2, 3}),
-        rows=tuple(cells(line.name, line.amount, line.previous) for line in shown),
-        total=cells("Total", statement.total, statement.previous_total),
+        rows=tuple(cells(line) for line in shown),
+        total=cells(total),
     )
 
 
@@ -320,6 +338,7 @@ def _notes(statement: CostCentreStatement) -> tuple[str, ...]:
         idle += " The idle time is unknown until the GPU bill of each hour is known."
     return (
         state,
+        *(() if statement.comparison is None else (f"Changes: {statement.comparison}",)),
         rates,
         _certainty(statement),
         idle,

@@ -7,20 +7,21 @@ from __future__ import annotations
 from dataclasses import replace
 from decimal import Decimal
 
+from gateway.domain.reports.comparison import Compared
 from gateway.reports.dimensions import Dimension, Split
-from gateway.reports.question import Compared, Question
+from gateway.reports.question import Question
 from gateway.reports.report import Cell, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.aggregate import ATTEMPTS, TOTAL, aggregate
 from gateway.reports.sources.comparison import (
     CHANGES,
     YEAR_CHANGES,
-    compared,
     require_comparable,
+    with_changes,
     with_share,
 )
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.reports.sources.notes import read_freshness, read_running_month
+from gateway.reports.sources.notes import read_freshness
 
 BY: tuple[Split, ...] = (Dimension.TEAM, Dimension.MODEL)
 MEASURES = (ATTEMPTS, TOTAL)
@@ -56,11 +57,9 @@ def movers(snapshot: ReadSnapshot, question: Question) -> Report:
     found = with_share(answer(question)) if by else answer(question)
     if question.month is None and question.days is None:
         return found  # an empty ledger has no newest month
-    running_month = read_running_month(snapshot)
     for kind, columns in ((Compared.PREVIOUS, CHANGES), (Compared.YEAR, YEAR_CHANGES)):
         asked = replace(question, compared=kind)
-        before = answer(asked.before())
-        found = compared(found, before, asked, running_month=running_month, columns=columns)
+        found = with_changes(snapshot, asked, found, answer, columns=columns)
     place = next(n for n, one in enumerate(found.columns) if one.name == "change_usd")
     rows = sorted(found.rows, key=lambda row: -_size(row[place]))
     return replace(found, rows=tuple(rows), notes=(*found.notes, NOTE))

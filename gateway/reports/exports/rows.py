@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import (
@@ -22,10 +22,12 @@ from sqlalchemy import (
 )
 from sqlalchemy.types import TypeEngine
 
+from gateway.reports.dimensions import Columns, Dimension
 from gateway.reports.exports.export import ExportKind, Rows
 from gateway.reports.exports.watermark import Watermark
 from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind
+from gateway.reports.sources.allocated_rows import allocated, with_shares
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import source_for
 from gateway.storage.postgres.schema import other_views, usage_views
@@ -40,6 +42,10 @@ _KINDS: tuple[tuple[type[TypeEngine[Any]], ColumnKind], ...] = (
     (Date, ColumnKind.DAY),
     (Double, ColumnKind.SECONDS),
     (Numeric, ColumnKind.MONEY),
+)
+_OF_SHARES = (
+    "cost_centre is the largest of the team's cost centres, with all of the money. With --where "
+    "cost_centre=CC it is CC, and the money is its share.",
 )
 _UNITS = {
     ColumnKind.TIME: "UTC",
@@ -58,15 +64,18 @@ def _view_export(
     expected: Callable[[ReadSnapshot, Question], int | None],
     notes: tuple[str, ...],
 ) -> ExportKind:
-    """Return the export of a view's rows in the order of `key`."""
+    """Return the export of a view's rows in the order of `key`.
 
-    def conditions(question: Question, since: Watermark | None) -> Sequence[ColumnElement[bool]]:
-        after = () if since is None else (since.is_after(table.c),)
-        return (*question.conditions(table.c), *after)
+    A row is one fact: `key` names it. With a filter by cost centre the money is that cost centre's
+    share of the fact.
+    """
 
     def rows(snapshot: ReadSnapshot, question: Question, since: Watermark | None) -> Rows:
-        wanted = select(*map(_readable, table.columns)).where(*conditions(question, since))
-        ordered = wanted.order_by(*(table.c[column] for column in key))
+        chosen = _of_cost_centre(table, question)
+        after = () if since is None else (since.is_after(chosen),)
+        wanted = select(*(_readable(chosen[one.name]) for one in table.columns))
+        wanted = wanted.where(*question.conditions(chosen), *after)
+        ordered = wanted.order_by(*(chosen[column] for column in key))
         for batch in snapshot.stream(ordered, batch=BATCH):
             yield from batch
 
@@ -78,6 +87,24 @@ def _view_export(
         expected=expected,
         notes=notes,
     )
+
+
+def _of_cost_centre(table: Table, question: Question) -> Columns:
+    """Return the columns of a view; if a question asks for a cost centre, with the shares of the
+    cost centres of their team.
+    """
+    if not _asks_cost_centre(question):
+        return table.c
+    row = with_shares(table.alias("event")).c
+    money = {one.name: row[one.name] for one in table.columns if one.name.endswith("_usd")}
+    shared = allocated(row, money)
+    columns = (shared.get(one.name, row[one.name]).label(one.name) for one in row)
+    return select(*columns).subquery("shared").c
+
+
+def _asks_cost_centre(question: Question) -> bool:
+    """Return True if a question has a filter by cost centre."""
+    return any(dimension is Dimension.COST_CENTRE for dimension, _ in question.where)
 
 
 def _column(name: str, type_: TypeEngine[Any]) -> Column:
@@ -100,6 +127,8 @@ def _readable(column: ColumnElement[Any]) -> ColumnElement[Any]:
 
 def expected_events(snapshot: ReadSnapshot, question: Question) -> int | None:
     """Return the number of a question's events from their sums, None if no sum can tell."""
+    if _asks_cost_centre(question):
+        return None  # sums count an event at its largest cost centre alone
     filters = [dimension for dimension, _ in question.where]
     source = source_for(question.dataset, filters=filters, moments=question.moments)
     if source.is_events:
@@ -111,7 +140,7 @@ def expected_events(snapshot: ReadSnapshot, question: Question) -> int | None:
 
 def _expected_adjustments(snapshot: ReadSnapshot, question: Question) -> int:
     """Return the number of a question's adjustments: there are few."""
-    row = other_views.adjustments.c
+    row = _of_cost_centre(other_views.adjustments, question)
     chosen = select(func.count(row.adjustment_id).label("rows")).where(*question.conditions(row))
     return int(snapshot.row(chosen)["rows"])
 
@@ -126,6 +155,7 @@ EVENTS = _view_export(
     notes=(
         "is_unsettled is as of this export. A later settlement is a row of `export adjustments` "
         "with settles.",
+        *_OF_SHARES,
     ),
 )
 ADJUSTMENTS = _view_export(
@@ -134,5 +164,8 @@ ADJUSTMENTS = _view_export(
     other_views.adjustments,
     key=("created_at", "adjustment_id"),
     expected=_expected_adjustments,
-    notes=("is_expected is as of this export. A later resolution is a row of its own.",),
+    notes=(
+        "is_expected is as of this export. A later resolution is a row of its own.",
+        *_OF_SHARES,
+    ),
 )

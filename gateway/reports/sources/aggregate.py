@@ -335,7 +335,7 @@ def source_of(
             filters=filters,
             needs={measure.needs for measure in measures if measure.needs is not None},
             moments=question.moments,
-            has_moments=question.days is not None or question.currency is not None,
+            has_moments=bool(question.moments) or question.currency is not None,
             from_events=question.is_as_closed,
         )
     return _shared_if_asked(source, question, by)

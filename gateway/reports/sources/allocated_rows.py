@@ -45,7 +45,7 @@ from gateway.storage.postgres.schema.base import TIMESTAMPTZ
 
 # With these decimals the sum of ten million rows is exact to far below a nano-dollar.
 _ONE = literal_column("1.0000000000000000000000000000000000000000", Numeric)
-_MONEY = "_usd"
+_MONEY, _OF_MONEY = "_usd", "borne_"
 _FOUR_DAYS = timedelta(days=4)  # from the 28th always into the next month
 _IDLE_COSTS = Table("idle_costs", MetaData(schema=other_views.gpu_cost.schema))
 
@@ -126,7 +126,8 @@ def allocated(
 def _allocated(
     rows: Columns, name: str, figure: ColumnElement[Any], factors: Sequence[ColumnElement[Any]]
 ) -> ColumnElement[Any]:
-    """Return one figure: money by its factors, any other in the row of the own cost centre alone.
+    """Return one figure: money by its factors, what is of money by its share, and any other in the
+    row of the own cost centre alone.
 
     An adjustment is one in each of its rows: it tells that their amount is one of an adjustment.
     """
@@ -134,6 +135,8 @@ def _allocated(
         for factor in factors:
             figure = figure * factor
         return figure
+    if name.startswith(_OF_MONEY):
+        return figure * rows.share if "share" in rows else figure
     if "is_own" not in rows or name == "adjustments":
         return figure
     return case((rows.is_own, figure))

@@ -4,16 +4,18 @@ against an earlier time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import date
 from decimal import Decimal
 
+from gateway.domain.reports.comparison import Comparison
 from gateway.errors import BadUsage
 from gateway.reports.dimensions import TIME, Split
 from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.aggregate import TOTAL
+from gateway.reports.sources.connection import ReadSnapshot
+from gateway.reports.sources.notes import read_now
 
 SHARE = Column(name="share", unit="share of total_usd", kind=ColumnKind.SHARE)
 CHANGES = (
@@ -54,47 +56,64 @@ def require_comparable(by: Sequence[Split]) -> None:
         )
 
 
-def compared(
-    now: Report,
-    before: Report,
+def with_changes(
+    snapshot: ReadSnapshot,
     question: Question,
+    report: Report,
+    answer: Callable[[Question], Report],
     *,
-    running_month: date,
     columns: Sequence[Column] = CHANGES,
 ) -> Report:
-    """Return a report with the `total_usd` of an earlier time and the change since, row by row.
+    """Return the report on a question's time with the `total_usd` of its earlier time and the
+    change, row by row. `answer` reads the report on another time.
 
-    A row that only the earlier time has is listed too, with counts and amounts of 0. The change is
+    A period that still runs is compared by its complete days: then the change is not the
+    difference of the shown amounts. Raises `BadUsage` if no time is earlier.
+    """
+    found = question.comparison(read_now(snapshot))
+    before = answer(question.about(found.before))
+    now = answer(question.about(found.now)) if found.is_part else report
+    return _compared(report, now, before, found, columns)
+
+
+def _compared(
+    report: Report, now: Report, before: Report, found: Comparison, columns: Sequence[Column]
+) -> Report:
+    """Return a report with the columns of a change between two other ones.
+
+    A row that only another time has is listed too, with counts and amounts of 0. The change is
     None if an amount is unknown, its share also if the earlier amount is 0.
     """
-    place = _place_of(now, TOTAL.name)
-    earlier = {_names_of(before, row): row[_place_of(before, TOTAL.name)] for row in before.rows}
-    rows = [
-        (*row, *_change(row[place], earlier.pop(_names_of(now, row), Decimal(0))))
-        for row in now.rows
-    ]
-    rows += [
-        (*_nothing(now, names), *_change(Decimal(0), amount)) for names, amount in earlier.items()
-    ]
+    amounts = _totals(now)
+    earlier = _totals(before)
+    changes = {
+        names: _change(amounts.get(names, Decimal(0)), earlier.get(names, Decimal(0)))
+        for names in (*amounts, *earlier)
+    }
+    unchanged = _change(Decimal(0), Decimal(0))
+    rows = [(*row, *changes.pop(_names_of(report, row), unchanged)) for row in report.rows]
+    rows += [(*_nothing(report, names), *change) for names, change in changes.items()]
     change = _change(now.total[TOTAL.name], before.total[TOTAL.name])
     return replace(
-        now,
-        columns=(*now.columns, *columns),
+        report,
+        columns=(*report.columns, *columns),
         rows=tuple(rows),
-        total=dict(now.total) | dict(zip((one.name for one in columns), change, strict=True)),
-        notes=(*now.notes, _compared_with(question, running_month, columns[0].name)),
+        total=dict(report.total) | dict(zip((one.name for one in columns), change, strict=True)),
+        notes=(*report.notes, note_on(found, *(one.name for one in columns[:2]))),
+        comparison=report.comparison or found,
     )
 
 
-def _compared_with(question: Question, running_month: date, name: str) -> str:
-    """Return the note on the earlier time, whose amount has this name."""
-    earlier = question.before()
-    if earlier.month is not None:
-        text = f"{name} is the whole month {earlier.month:%Y-%m}"
-        is_running = question.month == running_month
-        return text + (", beside a month that still runs." if is_running else ".")
-    assert earlier.days is not None
-    return f"{name} is {earlier.days[0]} to {earlier.days[1]}, both inclusive."
+def note_on(found: Comparison, *names: str) -> str:
+    """Return the note on the times that some columns compare."""
+    note = f"{' and '.join(names)}: {found.sentence}"
+    return f"{note} {TOTAL.name} is of the whole time." if found.is_part else note
+
+
+def _totals(report: Report) -> Mapping[tuple[Cell, ...], Cell]:
+    """Return the `total_usd` of a report's rows by the values of their dimensions."""
+    place = _place_of(report, TOTAL.name)
+    return {_names_of(report, row): row[place] for row in report.rows}
 
 
 def _change(now: Cell, before: Cell) -> tuple[Cell, Cell, Cell]:

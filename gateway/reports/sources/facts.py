@@ -456,6 +456,8 @@ _OF_DIFFERENCES = {
     f"{name}_known": _Figure(_COUNT, _unknown)
     for name in ("cached_input", "cache_write", "output", "reasoning", "total")
 }
+# The tokens of a row's money: with cost centres, shared as it is.
+_OF_SHARES = {"borne_tokens": _Figure(_AMOUNT, _unknown)}
 # Of events with a row for each priced line.
 _OF_LINES = {
     "line_tokens": _Figure(_AMOUNT, _column_or_unknown("line_tokens")),
@@ -520,6 +522,7 @@ _SUMS = (
     | _OF_CACHES
     | _OF_DIFFERENCES
     | _OF_LINES
+    | _OF_SHARES
     | _OF_OTHER_DEPLOYMENTS
     | _OF_TIMES
 )
@@ -640,6 +643,7 @@ def _of_source(source: Source, currency: str | None) -> _Part:
         for name, figure in _ALL.items()
         if has_all or name in row or name in _OF_ADJUSTMENTS
     }
+    found |= {name: found.get("total_tokens", null()) for name in _OF_SHARES}
     # In the order of all parts of the union, whose columns meet by their place.
     return rows, _typed(row, {name: found.get(name, null()) for name in _ALL})
 

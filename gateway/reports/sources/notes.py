@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -43,7 +43,6 @@ _CLOSED_DAYS = """
 SELECT month FROM finance.periods WHERE state = 'closed' AND month <= CAST(:last AS date)
   AND month + interval '1 month' > CAST(:first AS date) LIMIT 1
 """
-_RUNNING = "SELECT CAST(date_trunc('month', now() AT TIME ZONE 'UTC') AS date) AS month"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,12 +96,10 @@ def read_newest(snapshot: ReadSnapshot, dataset: Dataset) -> datetime | None:
     return newest
 
 
-def read_running_month(snapshot: ReadSnapshot) -> date:
-    """Return the first day of the month that runs, by the clock of Postgres: the newest event may
-    be older.
-    """
-    running: date = snapshot.row(_RUNNING)["month"]
-    return running
+def read_now(snapshot: ReadSnapshot) -> datetime:
+    """Return the moment of a snapshot, by the clock of Postgres: the newest event may be older."""
+    now: datetime = snapshot.row("SELECT now() AS now")["now"]
+    return now
 
 
 def _newest(dataset: Dataset) -> Select[Any]:

@@ -1,5 +1,6 @@
 """Reads the statements of cost centres for one month: two sums over the month and two over the
-month before, for all cost centres at once, and the adjustments of one.
+month before, for all cost centres at once, and the adjustments of one. Of a month that still runs
+the complete days of both are read too.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from sqlalchemy import Text, cast, desc, func, select
 
 from gateway.domain.calendar_months import last_month, next_month
 from gateway.domain.policy.policy import CostCentre
+from gateway.domain.reports.comparison import Compared, ComparedPeriod, Comparison, comparison
 from gateway.domain.reports.statement import (
     MOST_ADJUSTMENTS,
     CostCentreStatement,
@@ -37,6 +39,7 @@ from gateway.reports.sources.allocated_rows import allocated, with_rates, with_s
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.currencies import rate_note_of_month
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE, is_demo_ledger
+from gateway.reports.sources.notes import read_now
 from gateway.storage.postgres.schema import other_views
 from gateway.wire.parsed_policy import parse
 
@@ -157,8 +160,15 @@ class Statements:
                 + (f" in version {asked.close_version}" if asked.close_version else "")
                 + f". tollgate month status {asked.month:%Y-%m} lists its open checks."
             )
-        self._previous = _read_previous(snapshot, asked, close)
-        self._month = _read(snapshot, asked, asked.month, close)
+        asked_month = ComparedPeriod(month=asked.month)
+        found = comparison(asked_month, Compared.PREVIOUS, read_now(snapshot))
+        self._previous = _read_previous(snapshot, asked, close, found)
+        has_part = found.is_part and self._previous is not None
+        self._comparison = found.sentence if has_part else None
+        self._month = _read(snapshot, asked, asked_month, close)
+        self._compared = self._month
+        if has_part:
+            self._compared = _read(snapshot, asked, found.now, close)
         self._snapshot = snapshot
         self._rate_source = (
             None
@@ -182,7 +192,7 @@ class Statements:
         """
         known = {*self.cost_centres, *self._declared}
         if self._previous is not None:
-            known |= {*self._previous.centres} - {UNALLOCATED}
+            known |= {*self._previous.known} - {UNALLOCATED}
         if cost_centre not in known:
             names = sorted(known)
             shown = ", ".join(names[:MOST_NAMES]) + (", …" if len(names) > MOST_NAMES else "")
@@ -190,7 +200,8 @@ class Statements:
                 f"No cost centre is called '{cost_centre}'. There is: {shown or 'none yet'}."
             )
         now = self._month.of(cost_centre)
-        before = None if self._previous is None else self._previous.of(cost_centre)
+        compared = self._compared.of(cost_centre)
+        before = None if self._previous is None else self._previous.month.of(cost_centre)
         declared = self._declared.get(cost_centre)
         found, count = _adjustments(self._snapshot, self._month.question, cost_centre)
         return CostCentreStatement(
@@ -198,7 +209,7 @@ class Statements:
             title=None if declared is None else declared.full_name,
             owner=None if declared is None else declared.owner,
             month=self._month.state,
-            previous=None if self._previous is None else self._previous.state,
+            previous=None if self._previous is None else self._previous.month.state,
             currency=self._currency or "USD",
             cost=now.cost,
             adjusted=now.adjusted,
@@ -207,15 +218,21 @@ class Statements:
             idle=now.idle,
             all_idle=_amount(self._month.whole["idle_usd"]),
             held=now.held,
+            compared_total=compared.total,
             previous_total=None if before is None else before.total,
-            by_team=_lines(now.by_team, None if before is None else before.by_team),
-            by_model=_lines(now.by_model, None if before is None else before.by_model),
+            by_team=_lines(
+                now.by_team, compared.by_team, None if before is None else before.by_team
+            ),
+            by_model=_lines(
+                now.by_model, compared.by_model, None if before is None else before.by_model
+            ),
             adjustments=found,
             adjustment_count=count,
             attempts=now.attempts,
             unknown_attempts=now.unknown_attempts,
             derived_attempts=now.derived_attempts,
             rate_source=self._rate_source,
+            comparison=self._comparison,
             demo_note=self._demo_note,
         )
 
@@ -239,9 +256,17 @@ def _close_of(
     return _Close(**found[0]) if found else None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Previous:
+    """The compared part of the month before, and the cost centres of the whole month."""
+
+    month: _Month
+    known: frozenset[str]
+
+
 def _read_previous(
-    snapshot: ReadSnapshot, asked: StatementQuestion, close: _Close | None
-) -> _Month | None:
+    snapshot: ReadSnapshot, asked: StatementQuestion, close: _Close | None, found: Comparison
+) -> _Previous | None:
     """Return the month before, of a closed month in the version of then.
 
     None if it has nothing, or no rate of the currency.
@@ -252,19 +277,27 @@ def _read_previous(
     if close is not None and before is None:
         return None  # months close oldest first: this one was the first
     try:
-        found = _read(snapshot, asked, month, before)
+        whole = _read(snapshot, asked, found.earlier, before)
+        if whole.is_empty:
+            return None
+        part = whole
+        if found.before != found.earlier:
+            part = _read(snapshot, asked, found.before, before)
     except DatabaseUnavailable:
         raise
     except OperatorError:
         return None
-    return None if found.is_empty else found
+    return _Previous(month=part, known=frozenset(whole.centres))
 
 
 def _read(
-    snapshot: ReadSnapshot, asked: StatementQuestion, month: date, close: _Close | None
+    snapshot: ReadSnapshot, asked: StatementQuestion, period: ComparedPeriod, close: _Close | None
 ) -> _Month:
-    """Read all cost centres' figures of a month, from its closed version if there is one."""
-    question = Question(month=month, limit=None, currency=asked.currency)
+    """Read all cost centres' figures of a month or its first days, from its closed version if
+    there is one.
+    """
+    month = period.span[0]
+    question = Question(limit=None, currency=asked.currency).about(period)
     if close is None:
         snapshot.as_live()
     else:
@@ -348,7 +381,9 @@ def _amount(cell: Cell) -> Decimal | None:
 
 
 def _lines(
-    now: dict[str, Decimal | None], before: dict[str, Decimal | None] | None
+    now: dict[str, Decimal | None],
+    compared: dict[str, Decimal | None],
+    before: dict[str, Decimal | None] | None,
 ) -> tuple[StatementLine, ...]:
     """Return the lines of a table, largest first; one that is gone has its amount of before."""
     names = {*now, *(before or {})}
@@ -356,6 +391,7 @@ def _lines(
         StatementLine(
             name=name,
             amount=now.get(name, Decimal(0)),
+            compared=compared.get(name, Decimal(0)),
             previous=None if before is None else before.get(name, Decimal(0)),
         )
         for name in names

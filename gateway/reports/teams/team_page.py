@@ -4,18 +4,20 @@ month's spending and its last errors and refusals; changes none.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 from gateway.domain.budgets.limits import Limits
 from gateway.domain.policy.api_keys import KeyRecord, StoredKey
+from gateway.domain.reports.comparison import Compared
 from gateway.reports.budgets.budgets import BudgetStanding, running_budgets
 from gateway.reports.dimensions import Dimension
-from gateway.reports.question import Compared, Question
+from gateway.reports.question import Question
 from gateway.reports.questions import spend
-from gateway.reports.report import Cell, Report
+from gateway.reports.report import Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
+from gateway.reports.sources.notes import read_now
 
 LOOK_BACK = timedelta(days=7)
 MOST_ERRORS = 20
@@ -95,8 +97,7 @@ class TeamPage:
     """The facts of a team's page.
 
     `limits` are None if the policy in force was applied by a release that did not store them.
-    `spent` is the report on this month so far; `change_share` is the change of its days that are
-    over against the same days of the month before, None without any.
+    `spent` is the report on this month so far, compared with the month before.
     """
 
     team: str
@@ -104,7 +105,6 @@ class TeamPage:
     limits: Limits | None
     budgets: tuple[BudgetStanding, ...]
     spent: Report
-    change_share: Cell
     errors: tuple[ErrorsOfTeam, ...]
     refusals: tuple[RefusalsOfTeam, ...]
 
@@ -118,8 +118,10 @@ def team_page(snapshot: ReadSnapshot, team: str, now: datetime) -> TeamPage:
     """Return the facts of a team's page at a moment. Errors and refusals are of the last seven
     days.
     """
-    today = now.astimezone(UTC).date()
-    asked = Question(days=(today.replace(day=1), today), by=(), where=((Dimension.TEAM, team),))
+    month = read_now(snapshot).astimezone(UTC).date().replace(day=1)
+    asked = Question(
+        month=month, by=(), where=((Dimension.TEAM, team),), compared=Compared.PREVIOUS
+    )
     limits = snapshot.rows(_LIMITS, team=team)
     since = now - LOOK_BACK
     errors = snapshot.rows(_ERRORS, team=team, since=since, most=MOST_ERRORS)
@@ -130,19 +132,9 @@ def team_page(snapshot: ReadSnapshot, team: str, now: datetime) -> TeamPage:
         limits=Limits(**limits[0]) if limits else None,
         budgets=tuple(one for one in running_budgets(snapshot, now) if one.team == team),
         spent=spend.REPORT.run(snapshot, asked),
-        change_share=_change(snapshot, asked, today),
         errors=tuple(ErrorsOfTeam(**row) for row in errors),
         refusals=tuple(RefusalsOfTeam(**row) for row in refused),
     )
-
-
-def _change(snapshot: ReadSnapshot, asked: Question, today: date) -> Cell:
-    """Return the change of the days that are over, as the other pages compare a running month."""
-    first, yesterday = today.replace(day=1), today - timedelta(days=1)
-    if yesterday < first:
-        return None
-    over = replace(asked, days=(first, yesterday), compared=Compared.MONTH)
-    return spend.REPORT.run(snapshot, over).total["change_share"]
 
 
 def _key(row: Row, now: datetime) -> KeyOfTeam:

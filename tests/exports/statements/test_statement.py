@@ -147,7 +147,7 @@ def worst_case() -> CostCentreStatement:
         as_of=datetime(2026, 11, 4, 9, tzinfo=UTC),
     )
     lines = tuple(
-        StatementLine(name=f"team-{n}-" + "W" * 80, amount=Decimal(n), previous=None)
+        StatementLine(name=f"team-{n}-" + "W" * 80, amount=Decimal(n), compared=None, previous=None)
         for n in range(300)
     )
     amount = Decimal("-123456789.123456789")
@@ -165,6 +165,7 @@ def worst_case() -> CostCentreStatement:
         idle=None,
         all_idle=None,
         held=Decimal("0.0000001"),
+        compared_total=None,
         previous_total=None,
         by_team=lines,
         by_model=lines,
@@ -183,6 +184,8 @@ def worst_case() -> CostCentreStatement:
         unknown_attempts=10**9,
         derived_attempts=10**9,
         rate_source="rate_source: " + "from 2026-10-01: 1 EUR = 1.0850 USD (ECB); " * 6,
+        comparison="27 complete days, 2026-10-01 to 2026-10-27, against 2026-09-01 to 2026-09-27; "
+        "today, 2026-10-28, is in neither.",
         demo_note="Demo ledger: its events were generated, they are not real spend.",
     )
 

@@ -191,6 +191,35 @@ def test_a_key_that_the_usage_does_not_name() -> None:
     assert named(rows_of(lines, [metered(FIRST)])) == [("unmetered", 100 * RATE)]
 
 
+def past_the_gateway(day: date, *, own: int | None = None) -> list[BilledLine]:
+    """Return a day of another key: the usage names it, the costs name no key."""
+    usage, costs = BillFileKind.OPENAI_USAGE, BillFileKind.OPENAI_COSTS
+    laptop, no_key = BilledTo("org", None, "laptop", "mini"), BilledTo("org", None, None, "mini")
+    lines = [
+        billed(day, 100, amount_nusd=None, kind=usage, billed_to=laptop),
+        billed(day, None, amount_nusd=(100 + (own or 0)) * RATE, kind=costs, billed_to=no_key),
+    ]
+    return lines if own is None else [billed(day, own, amount_nusd=None, kind=usage), *lines]
+
+
+@pytest.mark.parametrize("own", [None, 0])
+def test_a_day_of_another_key_alone_is_unmetered_with_its_money(own: int | None) -> None:
+    """Its tokens were unmetered at 0 USD, and its money was unexplained."""
+    second = past_the_gateway(DAYS[1], own=own)
+    rows = rows_of([*past_the_gateway(FIRST, own=1000), *second], [metered(FIRST)])
+    assert named(rows) == [("unmetered", 100 * RATE), ("unmetered", 100 * RATE)]
+    (row,) = [row for row in rows if row.key.day == DAYS[1] and row.cause is Cause.UNMETERED]
+    assert (row.billed_quantity, row.billed_nusd) == (100, 100 * RATE)
+    assert totals_of(rows).unexplained_nusd == 0
+
+
+def test_other_keys_are_unmetered_in_a_month_without_usage_of_its_own() -> None:
+    """The policy states the account and the model: nothing about the line is unmapped."""
+    lines = past_the_gateway(FIRST)
+    assert named(rows_of(lines, [], stated=[MINI])) == [("unmetered", 100 * RATE)]
+    assert {cause for cause, _ in named(rows_of(lines, []))} == {"unmapped"}
+
+
 def test_reasoning_is_output_on_a_bill_that_does_not_tell() -> None:
     usage = [metered(FIRST, 900), metered(FIRST, 100, token_kind="reasoning")]
     (row,) = rows_of([billed(FIRST)], usage)

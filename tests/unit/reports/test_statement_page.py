@@ -40,8 +40,13 @@ STATEMENT = CostCentreStatement(
     idle=Decimal(5),
     all_idle=Decimal(20),
     held=Decimal(1),
+    compared_total=Decimal(100),
     previous_total=Decimal(80),
-    by_team=(StatementLine(name="payments", amount=Decimal(100), previous=Decimal(80)),),
+    by_team=(
+        StatementLine(
+            name="payments", amount=Decimal(100), compared=Decimal(100), previous=Decimal(80)
+        ),
+    ),
     by_model=(),
     adjustments=(
         StatementAdjustment(
@@ -85,7 +90,9 @@ def test_the_page_says_the_total_its_change_and_its_share() -> None:
 def test_the_rest_of_a_table_is_one_line_so_it_adds_up() -> None:
     """A page with 300 teams must still add up to its total."""
     lines = tuple(
-        StatementLine(name=f"t{n}", amount=Decimal(n), previous=None if n else Decimal(0))
+        StatementLine(
+            name=f"t{n}", amount=Decimal(n), compared=Decimal(n), previous=None if n else Decimal(0)
+        )
         for n in range(MOST_LINES + 5)
     )
     page = page_of(replace(STATEMENT, by_team=lines))
@@ -103,7 +110,8 @@ def test_the_rest_of_a_table_is_one_line_so_it_adds_up() -> None:
 def test_one_line_too_many_is_listed_by_its_name() -> None:
     """ "1 others" takes as much room as the team that it hides."""
     lines = tuple(
-        StatementLine(name=f"t{n}", amount=Decimal(n), previous=None) for n in range(MOST_LINES + 1)
+        StatementLine(name=f"t{n}", amount=Decimal(n), compared=Decimal(n), previous=None)
+        for n in range(MOST_LINES + 1)
     )
     page = page_of(replace(STATEMENT, by_team=lines))
     assert [row[0] for row in page.by_team.rows] == [line.name for line in lines]
@@ -119,6 +127,7 @@ def test_unknown_is_never_zero_and_no_statement_before_is_said() -> None:
             title=None,
             owner=None,
             total=None,
+            compared_total=None,
             idle=None,
             all_idle=None,
             adjustments=(),
@@ -140,6 +149,22 @@ def test_unknown_is_never_zero_and_no_statement_before_is_said() -> None:
     assert first.by_team.columns == ("Team", "Amount", "Share")
     from_nothing = page_of(replace(STATEMENT, previous_total=Decimal(0)))
     assert from_nothing.change == "+$100.00 since September 2026"
+
+
+def test_a_running_month_says_which_days_its_changes_compare() -> None:
+    """The total has today in it, its change does not: both are on the page."""
+    sentence = "27 complete days against 27."
+    month = StatementMonth(first_day=MONTH.first_day, state="open")
+    running = replace(
+        STATEMENT, month=month, compared_total=Decimal(90), comparison=sentence, by_team=()
+    )
+    page = page_of(running)
+    assert (page.total, page.change) == (
+        "$100.00",
+        "+$10.00 (+12.5 %) in its complete days, against September 2026",
+    )
+    assert page.by_team.total == ("Total", "$100.00", "100.0 %", "+$10.00")
+    assert page.notes[1] == f"Changes: {sentence}"
 
 
 @pytest.mark.parametrize(

@@ -341,7 +341,12 @@ def _columns() -> Iterator[FocusColumn]:
         "x_ServiceTier", "the tier that the provider says it served in", lambda c: c.service_tier
     )
     yield of("x_UsageSource", "provider, derived or estimated", lambda c: c.usage_source)
-    yield of("x_Attempts", "attempts in this row", lambda c: c.attempts, ColumnKind.COUNT)
+    yield of(
+        "x_Attempts",
+        "attempts in this row; 0 in the shares of the other cost centres",
+        lambda c: c.attempts,
+        ColumnKind.COUNT,
+    )
     yield of("x_PriceId", "the price in finance.prices", lambda c: c.price_id)
     yield of(
         "x_UsdPerMillion",

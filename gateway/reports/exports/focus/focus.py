@@ -1,7 +1,8 @@
 """Reads the charges of the export `focus`: usage by day and kind of token, adjustments one by one,
 and the idle time of own GPUs by day.
 
-The amounts of usage and adjustments add up to `total_usd` of the reports, to the nano-dollar.
+Usage and adjustments are split by the cost centres of their team, as in the reports; their amounts
+add up to `total_usd` of the reports, for each cost centre too.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from gateway.reports.exports.focus.columns import FocusVersion, cells_of, column
 from gateway.reports.exports.rows import BATCH
 from gateway.reports.exports.watermark import Watermark
 from gateway.reports.question import Question
+from gateway.reports.sources.allocated_rows import with_shares
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.gpu_days import foreign_filters, gpu_days
 from gateway.storage.postgres.schema import other_views, usage_views
@@ -43,6 +45,8 @@ SHARE_DIGITS = 12
 NOTES = (
     "Usage and adjustments add up to total_usd of the reports. Attempts whose cost is unknown have "
     "no row; an adjustment settles them later.",
+    "A team with several cost centres has a row for each, with its share of the money and of the "
+    "quantity; x_Attempts counts in the row of the largest one.",
     "Idle GPU time (empty, underfilled, variance) is in exports of a month or of days, not in "
     "those with --since or filtered by anything but deployment and day.",
 )
@@ -100,7 +104,8 @@ def _usage(question: Question, since: Watermark | None) -> Select[Any]:
 
     An event's cost is the sum of its lines. A cost that they lack has a row without a kind.
     """
-    event = usage_views.usage_events.c
+    events = with_shares(usage_views.usage_events.alias("event"))
+    event = events.c
     line = (
         func.jsonb_to_recordset(event.lines)
         .table_valued(
@@ -118,10 +123,13 @@ def _usage(question: Question, since: Watermark | None) -> Select[Any]:
         (line.c.cost_nusd * _NUSD).label("amount_usd"),
     ).select_from(line)
     in_lines = select(func.coalesce(func.sum(line.c.cost_nusd * _NUSD), 0)).select_from(line)
-    events = usage_views.usage_events
     rest = event.cost_usd - in_lines.correlate(events).scalar_subquery()
     unlisted = (
-        select(*(cast(null(), kind) for kind in (Text, Numeric, Numeric)), rest.label("amount_usd"))
+        select(
+            *(cast(null(), kind) for kind in (Text, Numeric)),
+            literal_column("1", Numeric).label("count"),  # an attempt, whose kinds are not known
+            rest.label("amount_usd"),
+        )
         .where(rest != 0)
         .correlate(events)
     )
@@ -135,9 +143,10 @@ def _usage(question: Question, since: Watermark | None) -> Select[Any]:
         select(
             *groups,
             *of_line,
-            func.sum(part.c["count"]).label("count"),
-            func.sum(part.c.amount_usd).label("amount_usd"),
-            cast(func.count(), BigInteger).label("attempts"),
+            # Quantities are shared as the money is, so that each row is its quantity at its rate.
+            func.sum(part.c["count"] * event.share).label("count"),
+            func.sum(part.c.amount_usd * event.share).label("amount_usd"),
+            cast(func.count().filter(event.is_own), BigInteger).label("attempts"),
         )
         .select_from(events.join(part, true()))
         .where(event.cost_usd.is_not(None), *_conditions(event, question, since))
@@ -147,12 +156,17 @@ def _usage(question: Question, since: Watermark | None) -> Select[Any]:
 
 
 def _adjustments(question: Question, since: Watermark | None) -> Select[Any]:
-    """Return the SELECT of the adjustments, in the order of booking."""
-    row = other_views.adjustments.c
+    """Return the SELECT of the adjustments and their shares, in the order of booking."""
+    row = with_shares(other_views.adjustments.alias("event")).c
+    amount_usd = (row.amount_usd * row.share).label("amount_usd")
     return (
-        select(*row, utc_day(row.occurred_at).label("day"))
+        select(
+            *(one for one in row if one.name != amount_usd.name),
+            amount_usd,
+            utc_day(row.occurred_at).label("day"),
+        )
         .where(*_conditions(row, question, since))
-        .order_by(row.created_at, row.adjustment_id)
+        .order_by(row.created_at, row.adjustment_id, row.cost_centre)
     )
 
 
