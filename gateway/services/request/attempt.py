@@ -95,6 +95,7 @@ class Attempt(Struct, kw_only=True):
     # The cost shown in the answer, and the usage that it is for. It is booked if that usage stays
     # the last one: the caller has seen the figure, and the receipt must agree.
     _shown: tuple[TokenUsage, Settlement] | None = None
+    _priced_tier: str | None = None  # the service tier of the last settlement
 
     def note_head(self, status: int, headers: Mapping[str, str]) -> None:
         """Record the status and headers of the upstream's answer."""
@@ -347,12 +348,12 @@ class Attempt(Struct, kw_only=True):
         price = self._price
         if price.elsewhere:
             price = self._at_stated_place(price)
-        service_tier, is_tier_known = self.service_tier
+        self._priced_tier, is_tier_known = self.service_tier
         return settle(
             evidence,
             price=price,
             held_nusd=self.bound.nusd,
-            service_tier=service_tier,
+            service_tier=self._priced_tier,
             is_tier_known=is_tier_known,
             sent_output_tokens=self.bound.sent_output_tokens,
         )
@@ -363,7 +364,6 @@ class Attempt(Struct, kw_only=True):
         if price.elsewhere:
             price = self._at_stated_place(price)
             begun = replace(begun, price_id=price.price_id, is_stand_in_price=price.is_flagged)
-        service_tier, _ = self.service_tier
         return replace(
             begun,
             outcome=outcome,
@@ -381,7 +381,7 @@ class Attempt(Struct, kw_only=True):
             engine_queue_s=observed.engine_queue_s,
             finish_reason=observed.finish_reason,
             upstream_request_id=observed.upstream_id,
-            service_tier=service_tier,
+            service_tier=self._priced_tier,
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
             usage_detail=observed.usage_detail,
