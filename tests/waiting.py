@@ -15,7 +15,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T | None], what: str, *, within_s: float = 20.0) -> T:
+def eventually(look: Callable[[], T | None], what: str, *, within_s: float = 60.0) -> T:
     """Return the first truthy result of `look`; fail with a message if none came."""
     deadline_s = time.monotonic() + within_s
     while True:
@@ -26,7 +26,7 @@ def eventually(look: Callable[[], T | None], what: str, *, within_s: float = 20.
         time.sleep(0.05)
 
 
-async def soon(look: Callable[[], T | None], what: str, *, within_s: float = 20.0) -> T:
+async def soon(look: Callable[[], T | None], what: str, *, within_s: float = 60.0) -> T:
     """The same inside a running loop, whose other tasks go on meanwhile."""
     deadline_s = time.monotonic() + within_s
     while True:

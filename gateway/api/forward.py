@@ -367,7 +367,8 @@ class _Call:
             (b"x-tollgate-attempts", b"%d" % attempt.number),
             (b"x-tollgate-overhead-ms", b"%.2f" % ((attempt.overhead_s or 0) * 1000)),
         ]
-        if attempt.event is not None and attempt.event.cost_nusd is not None:
+        shows_cost = not deployment.hides_cache  # also by the money that is left
+        if shows_cost and attempt.event is not None and attempt.event.cost_nusd is not None:
             headers.append((b"x-tollgate-cost-usd", plain_usd(attempt.event.cost_nusd).encode()))
         if dropped := attempt.dropped_fields:
             named = ", ".join(dropped)
@@ -376,7 +377,7 @@ class _Call:
             headers.append(
                 (b"x-tollgate-degraded", attempt.begun.degraded.encode("latin-1", "replace"))
             )
-        if answer.budget_remaining_nusd is not None:
+        if shows_cost and answer.budget_remaining_nusd is not None:
             headers.append(
                 (
                     b"x-tollgate-budget-remaining-usd",

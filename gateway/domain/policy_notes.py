@@ -51,8 +51,9 @@ def notes_on(policy: Policy) -> Iterator[Note]:
         yield (
             ("deployments",),
             f"teams share the cached prompts of {few(shared)}: cached tokens tell a team whether "
-            "another one sent a text; write 'prompt_cache: shared' to accept it, 'separate' if the "
-            "upstream keeps them apart, or give each team a deployment of its own",
+            "another one sent a text; write 'prompt_cache: shared' to hide them and the costs from "
+            "callers, 'trusted' to accept it, 'separate' if the upstream keeps them apart, or give "
+            "each team a deployment of its own",
         )
 
 

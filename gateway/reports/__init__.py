@@ -73,7 +73,13 @@ from gateway.reports.questions.stored_responses import stored_responses
 from gateway.reports.questions.usage_me import OwnBudget, OwnSpend, OwnUsage, usage_me
 from gateway.reports.receipts.attempt import AttemptReceipt, BookedAdjustment, PriceFact
 from gateway.reports.receipts.messages import ReceiptVerdict
-from gateway.reports.receipts.receipt import Receipt, arithmetic, receipt, receipt_of_events
+from gateway.reports.receipts.receipt import (
+    Receipt,
+    arithmetic,
+    for_caller,
+    receipt,
+    receipt_of_events,
+)
 from gateway.reports.records.audit_log import AuditChain, audit_chain
 from gateway.reports.records.residency_evidence import ResidencyEvidence, residency_evidence
 from gateway.reports.records.residency_month import (
@@ -178,6 +184,7 @@ __all__ = [
     "dimension",
     "file_writer",
     "focus_export",
+    "for_caller",
     "json_pieces",
     "open_reports",
     "plain_decimal",

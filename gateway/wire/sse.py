@@ -121,4 +121,5 @@ def with_data(event: bytes, data: bytes) -> bytes:
     if event.startswith(b"data: ") and event.count(b"\n") == 2 and b"\r" not in event:
         return b"data: " + data + b"\n\n"
     kept = [line for line in _LINE_END.split(event) if line and line.partition(b":")[0] != b"data"]
-    return b"\n".join([*kept, b"data: " + data, b"", b""])
+    lines = data.replace(b"\n", b"\ndata: ")  # a payload of several lines stays one
+    return b"\n".join([*kept, b"data: " + lines, b"", b""])

@@ -15,7 +15,7 @@ from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.domain.ids import has_moment, occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import DatabaseUnavailable, InvalidRequest, NotSupported, Unavailable
-from gateway.reports import PriceFact, Receipt, receipt_of_events, receipt_to_json
+from gateway.reports import PriceFact, Receipt, for_caller, receipt_of_events, receipt_to_json
 
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way for this long
 SKEW = timedelta(seconds=5)  # another replica's clock may be ahead by this much
@@ -37,7 +37,7 @@ async def show_receipt(request: Request, request_id: str) -> Response:
         if found is None and not may_come:
             raise
     if found is not None:
-        return Response(receipt_to_json(found), media_type="application/json")
+        return Response(receipt_to_json(for_caller(found)), media_type="application/json")
     if may_come:
         return JSONResponse(
             {"request_id": str(wanted), "status": "pending"}, 202, {"retry-after": "1"}

@@ -161,8 +161,12 @@ class HostedToolsRule(StrEnum):
 class PromptCache(StrEnum):
     """The teams that one cached prompt of a deployment serves."""
 
-    SHARED = "shared"  # any team: their admin accepts that one can find the prompts of another
+    SHARED = "shared"  # any team, and answers show no caller what was cached
     SEPARATE = "separate"  # the team that sent it
+    TRUSTED = "trusted"  # any team: their admin accepts that one can find the prompts of another
+
+
+_ANY_TEAM = frozenset({PromptCache.SHARED, PromptCache.TRUSTED})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +209,8 @@ class Deployment:
     `native` are the `operations` that the upstream speaks itself; the others are translated, and
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
-    `prompt_cache` says whether teams share its cached prompts, None if its provider decides.
+    `prompt_cache` says whether teams share its cached prompts, None if its provider decides;
+    `hides_cache` is True if callers may not see what was cached.
     `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
     query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
@@ -252,6 +257,7 @@ class Deployment:
     timeouts: Timeouts = field(default_factory=Timeouts)
     hosted_rounds: int = DEFAULT_ROUNDS
     hosted_tools: HostedToolsRule = HostedToolsRule.REFUSE
+    hides_cache: bool = field(init=False, repr=False, compare=False)
     search_model: SearchModels | None = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
@@ -265,6 +271,7 @@ class Deployment:
         has_all = not facts.base_path or urlsplit(base).path
         searches = None if self.is_self_hosted else search_model(facts.name, self.model)
         object.__setattr__(self, "provider_facts", facts)
+        object.__setattr__(self, "hides_cache", self.prompt_cache is PromptCache.SHARED)
         object.__setattr__(self, "search_model", searches)
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
@@ -302,7 +309,7 @@ class Deployment:
         team can find its prompts by the upstream's cache.
         """
         facts = self.provider_facts
-        if operation not in facts.salted or self.prompt_cache is PromptCache.SHARED:
+        if operation not in facts.salted or self.prompt_cache in _ANY_TEAM:
             return False
         return not facts.salts_if_stated or self.prompt_cache is PromptCache.SEPARATE
 

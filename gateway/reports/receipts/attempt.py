@@ -15,6 +15,7 @@ from gateway.domain.pricing.pricing import Price, UnknownTier, cache_saving_nusd
 from gateway.domain.pricing.tokens import UNCACHED_KINDS, TokenKind, TokenUsage
 from gateway.domain.routing.prediction_messages import degraded
 from gateway.reports.receipts.messages import (
+    HIDDEN_COST,
     ReceiptVerdict,
     cost_words,
     price_words,
@@ -80,18 +81,35 @@ _TIMES = (
     "degraded",
     "upstream_request_id",
 )
+# What an attempt shows in place of the figures that tell of a cache which teams share: a cached
+# token is cheaper, and the upstream's own figures have its cost and its time.
+_HIDDEN: dict[str, object] = {
+    "cached_input_tokens": None,
+    "cache_write_tokens": None,
+    "usage_detail": {},
+    "reported": None,
+    "lines": (),
+    "cost_usd": None,
+    "cost_obtained": HIDDEN_COST,
+    "cached_share": None,
+    "cache_saving_usd": None,
+    "adjustments": (),
+    "total_usd": None,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReceipt:
     """One attempt: its event, the source of its price if known, and its adjustments.
 
-    The `_obtained` members name the source of a figure in words.
+    The `_obtained` members name the source of a figure in words. `hides_cache`: its members show
+    neither cached tokens nor costs.
     """
 
     event: UsageEvent
     price: PriceFact | None
     adjustments: tuple[BookedAdjustment, ...]
+    hides_cache: bool = False
 
     @property
     def usage_obtained(self) -> str:
@@ -217,6 +235,14 @@ class AttemptReceipt:
 
     def members(self) -> dict[str, object]:
         """Return the members of the attempt's JSON object in a receipt, in their order."""
+        members = self._all_members()
+        if not self.hides_cache:
+            return members
+        other = {name: count for name, count in self.other_usage.items() if "cache" not in name}
+        return members | _HIDDEN | {"other_usage": other}
+
+    def _all_members(self) -> dict[str, object]:
+        """Return the members with all figures."""
         event, price = self.event, self.price
         return {
             **{name: getattr(event, name) for name in _PLACE},

@@ -23,6 +23,7 @@ USAGE_WORDS = {
 KNOWN_COST = "the sum of the lines: tokens × rate, each rounded once, half-even, to the nano-dollar"
 NOTHING_CHARGED = "zero: nothing was served"
 UNKNOWN_COST = "unknown: the amount held is the most it can be"
+HIDDEN_COST = "not shown: teams share the cached prompts of this deployment"
 RESOLVED_COST = "unknown when it ended; settled since by an adjustment"
 
 

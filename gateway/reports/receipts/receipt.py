@@ -5,7 +5,7 @@ line, its deployment's reasons, sums and notes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from decimal import Decimal
 from uuid import UUID
@@ -123,6 +123,23 @@ def receipt_of_events(
     """
     found = _with_recent((), events, dataset=Dataset.REAL, team=team)
     return _receipt(found, Dataset.REAL, prices=prices, adjustments=()) if found else None
+
+
+def for_caller(receipt: Receipt) -> Receipt:
+    """Return a receipt for the team's own key: without cached tokens and costs if an attempt was at
+    a deployment that shows callers neither.
+    """
+    hides = [bool(one.event.features.get("hides_cache")) for one in receipt.attempts]
+    if not any(hides):
+        return receipt
+    attempts = tuple(
+        replace(one, hides_cache=is_hidden)
+        for one, is_hidden in zip(receipt.attempts, hides, strict=True)
+    )
+    note = "Cached tokens and costs of an attempt are not shown: teams share its cached prompts."
+    return replace(
+        receipt, attempts=attempts, cost_usd=None, total_usd=None, notes=(note, *receipt.notes)
+    )
 
 
 def _with_recent(

@@ -647,6 +647,8 @@ def _features(
         features["prompts"] = facts.prompts
     if request.data_tags and (own := request.data_tags - choice.decision.team.data_tags):
         features["data_tags"] = sorted(own)
+    if choice.candidate.deployment.hides_cache:
+        features["hides_cache"] = True
     if translation is not None:
         features["sent_as"] = translation.sent_as
         if translation.dropped_fields:

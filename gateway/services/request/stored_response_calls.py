@@ -38,6 +38,7 @@ from gateway.services.request.upstream_answer import (
 from gateway.services.snapshot.snapshot import RequestTerms, Snapshot
 from gateway.services.upstream_error import caller_error, error_body
 from gateway.wire.dialect import UnreadableAnswer, UpstreamRequest, written
+from gateway.wire.hidden_cache.answers import Written, without_cache
 from gateway.wire.observed import Observed
 
 NEEDED = "stored_state"  # the permission that a deployment must give
@@ -109,7 +110,7 @@ class StoredResponseCalls:
             decision, candidate, provider, call, stored=stored, request_id=request.request_id
         )
         if request.action is not StoredResponseAction.DELETE:
-            body = await _for_caller(body, provider, call, stored, name=deployment.name)
+            body = await _for_caller(body, provider, call, stored, deployment)
         return StoredResponseAnswer(
             content_type=content_type, body=body, deployment=deployment, decision=decision
         )
@@ -227,11 +228,18 @@ async def _read(
 
 
 async def _for_caller(
-    body: bytes, provider: Provider, call: UpstreamRequest, stored: StoredResponse, *, name: str
+    body: bytes,
+    provider: Provider,
+    call: UpstreamRequest,
+    stored: StoredResponse,
+    deployment: Deployment,
 ) -> bytes:
     """Return a response object with the route's name as its model, and the cost that was booked for
     it. Raises `UpstreamError` if it is no JSON.
     """
+    write: Written = written
+    if deployment.hides_cache:
+        write = without_cache(Operation.RESPONSES, is_stream=False)
     read = RequestBody(unsent(Operation.RESPONSES, stored.route), b"", {})
     cost = None if stored.cost_nusd is None else plain_usd(stored.cost_nusd)
 
@@ -239,9 +247,10 @@ async def _for_caller(
         return cost
 
     def rewritten() -> bytes:
-        return written(provider.rewrite(read, call, body, Observed()), cost_text)
+        return write(provider.rewrite(read, call, body, Observed()), cost_text)
 
     try:
         return rewritten() if len(body) < LARGE_BYTES else await in_own_thread(rewritten)
     except UnreadableAnswer as problem:
+        name = deployment.name
         raise UpstreamError(f"{name} answered with something that is {problem}.") from None

@@ -34,6 +34,7 @@ from gateway.wire.dialect import (
     UpstreamRequest,
     written,
 )
+from gateway.wire.hidden_cache.answers import Written, without_cache
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.sent_credentials import with_clean_message, without_credentials
@@ -78,6 +79,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     _is_begun: bool = False  # the first bytes of a stream arrived
     _stream: AnswerStream | None = None
     _assembler: PlainAnswerAssembler | None = None
+    _write: Written = written  # of its parts, for the caller
     _parts: int = 0  # of a stream, returned so far
 
     @property
@@ -158,7 +160,10 @@ class UpstreamAnswer(Struct, kw_only=True):
         self.content_type = self.call.answer_type or headers.get("content-type", "application/json")
         self.reported_load = headers.get(LOAD_HEADER)
         self._coding = headers.get(CODING)
-        if self.request.body.facts.is_stream:
+        facts = self.request.body.facts
+        if self.attempt.candidate.deployment.hides_cache:
+            self._write = without_cache(facts.operation, is_stream=facts.is_stream)
+        if facts.is_stream:
             if self.call.translation is not None:
                 self._most_fed_bytes = MAX_TRANSLATED_BYTES
             self._stream = self.provider.stream(self.request.body, self.call)
@@ -221,11 +226,11 @@ class UpstreamAnswer(Struct, kw_only=True):
             else:
                 body = opened(body, self._coding, most_bytes=MAX_ANSWER_BYTES)
                 part = self._rewritten(body, observed)
+            whole = self._write(part, self.attempt.cost_text)
         except (UnreadableAnswer, EventTooLarge) as problem:
             if is_closed(self._coding) or is_event_stream(body):
                 self.attempt.observed.note_unread()
             raise self._unreadable(str(problem)) from None
-        whole = written(part, self.attempt.cost_text)
         return self._without_credentials(whole) if self.attempt.observed.is_error else whole
 
     def _rewritten(self, body: bytes, observed: Observed) -> AnswerPart:
@@ -326,15 +331,15 @@ class UpstreamAnswer(Struct, kw_only=True):
         except UpstreamError as failed:  # with the upstream's own message
             raise with_clean_message(failed, self.call.headers) from None
         part = self.provider.rewrite(self.request.body, self.call, body, assembler.observed)
-        return written(part, self.attempt.cost_text)
+        return self._write(part, self.attempt.cost_text)
 
     def _written(self, parts: Sequence[AnswerPart]) -> bytes:
         """Return the bytes of these stream parts for the caller, with the cost of the usage that
         they show.
         """
         self._parts += len(parts)
-        cost = self.attempt.cost_text
-        sent = b"".join([written(part, cost) for part in parts])
+        write, cost = self._write, self.attempt.cost_text
+        sent = b"".join([write(part, cost) for part in parts])
         return self._without_credentials(sent) if self.attempt.observed.is_error else sent
 
     def _without_credentials(self, sent: bytes) -> bytes:

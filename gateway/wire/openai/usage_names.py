@@ -30,7 +30,7 @@ INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT = (
 )
 _INPUT = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _OUTPUT = ("completion_tokens_details", "output_tokens_details", "output_token_details")
-_DETAILS = {"input": _INPUT, "output": _OUTPUT}
+DETAILS = {"input": _INPUT, "output": _OUTPUT}
 
 
 class CountPlace(NamedTuple):
@@ -141,7 +141,7 @@ def _places() -> Iterator[CountPlace]:
     """Yield all places in their order, details under each of their names."""
     for count, name, source in _NAMES:
         head, *rest = name.split(".")
-        for details in _DETAILS.get(head, (head,)):
+        for details in DETAILS.get(head, (head,)):
             yield CountPlace(count, (details, *rest), source)
 
 

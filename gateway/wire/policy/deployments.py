@@ -288,8 +288,9 @@ class DeploymentBlock(Block):
     )
     prompt_cache: Annotated[PromptCache, member_of(PromptCache)] | None = optional(
         "Whether teams share its cached prompts: `separate` (each team's salt is sent where the "
-        "engine takes one, and elsewhere you know that it keeps them apart) or `shared` (no salt; "
-        "a team can find out by cached tokens and cost whether another one sent a text).",
+        "engine takes one, and elsewhere you know that it keeps them apart), `shared` (no salt; "
+        "answers and receipts show callers neither cached tokens nor costs) or `trusted` (no "
+        "salt; a team can find out by cached tokens and cost whether another one sent a text).",
         "separate",
         shown="not stated: the salt is sent to `vllm` and `sglang`; others share it, which "
         "`validate` notes",

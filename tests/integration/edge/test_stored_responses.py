@@ -41,7 +41,8 @@ classes:
   internal: {{regions: [any]}}
 deployments:
   - {{name: first, region: eu-de, base_url: "{first}", {common}, {allows}}}
-  - {{name: second, region: eu-fr, base_url: "{second}", {common}, {allows}}}
+  - {{name: second, region: eu-fr, base_url: "{second}", {common}, {allows},
+     prompt_cache: shared}}
   - {{name: forgetful, region: eu-de, base_url: "{first}", {common}}}
 routes:
   - {{name: either, aliases: [gpt-x], deployments: [{routes or "first, second"}]}}
@@ -130,6 +131,17 @@ def test_a_response_is_read_again_for_nothing(keeping: Gateway, first: ResponseS
     with asking(keeping) as client:
         assert client.responses.retrieve(made["id"]).output_text == COMPLETION
     assert count_events(keeping) == before
+
+
+def test_a_response_behind_a_shared_cache_shows_no_cost(keeping: Gateway) -> None:
+    """A cached token is cheaper, so the cost tells a team what another one sent."""
+    made = create(keeping, "second-only")
+    stored = ask(keeping, f"/responses/{made['id']}").json()
+    for usage in (made["usage"], stored["usage"]):
+        assert "cost_usd" not in usage
+        assert usage["input_tokens_details"] == {"cached_tokens": 0, "cache_write_tokens": 0}
+    (event,) = keeping.events(made["request_id"])
+    assert event["cost_usd"] > 0
 
 
 def test_another_teams_response_looks_unknown(keeping: Gateway, first: ResponseServer) -> None:

@@ -173,3 +173,11 @@ def test_an_ending_is_found_across_every_seam(end: bytes) -> None:
             ]
             assert [each for some in found for each in some] == [event]
             assert splitter.rest == b"data:"
+
+
+def test_a_payload_of_several_lines_stays_one() -> None:
+    """A line without its field name is no data: the caller would read half of the JSON."""
+    event = b'event: x\ndata: {"a":1,\ndata: "b":2}\n\n'
+    payload = data_of(event)
+    assert payload is not None
+    assert with_data(event, payload) == event
