@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -279,11 +279,19 @@ def test_of_two_simultaneous_applies_one_wins_and_one_is_refused(
 
     with psycopg.connect(gateway.database_url) as admission, ThreadPoolExecutor(2) as pool:
         admission.execute(TableLock.POLICIES.taken.encode())
-        running = [
-            pool.submit(run, gateway, "policy", "apply", str(file), "--yes", "--no-wait")
-            for file in files
-        ]
-        eventually(are_both_there, "two applies that have looked at version 1")
+        running: list[Future[subprocess.CompletedProcess[str]]] = []
+
+        def are_waiting() -> bool:
+            if all(one.done() for one in running):
+                running[:] = [
+                    pool.submit(run, gateway, "policy", "apply", str(file), "--yes", "--no-wait")
+                    for file in files
+                ]
+            return are_both_there()
+
+        # A command waits five seconds for the lock: on a slow machine the first may have given up
+        # before the other is there, and then both try again.
+        eventually(are_waiting, "two applies that have looked at version 1", within_s=300)
         admission.rollback()
         ran = [one.result(60) for one in running]
     assert sorted(one.returncode for one in ran) == [0, 2], [one.stderr for one in ran]
