@@ -17,7 +17,7 @@ CHANGES = 3  # the columns that a comparison adds, last of all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changed:
-    """A report, with the columns of its change if `against` says what is compared with what."""
+    """A report, with the columns of its change if `against` names the compared times."""
 
     report: Report
     against: str | None

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from gateway.domain.pricing.repeated_usage import dearer
 from gateway.domain.pricing.tokens import TokenUsage
 
 ReadUsage = Callable[[msgspec.Raw], TokenUsage | None]
@@ -46,6 +47,7 @@ class Observed(msgspec.Struct, kw_only=True):
     """
 
     final: TokenUsage | None = None
+    dearest: TokenUsage | None = None  # of several final usages that could be true
     finish_reason: str | None = None
     upstream_id: str | None = None
     service_tier: str | None = None
@@ -154,11 +156,26 @@ class Observed(msgspec.Struct, kw_only=True):
 
     def note_final(self, usage: TokenUsage) -> None:
         """Record a final usage; one that comes later replaces it, unless only the earlier one can
-        be true.
+        be true. A larger figure of an earlier one stays in `dearest`.
         """
         known = self.final
         if known is None or self._is_no_worse(usage, known):
             self.final = usage
+        if known is not None or self.dearest is not None:
+            self._note_dearer(known)
+            self._note_dearer(usage)
+
+    def note_more(self) -> None:
+        """Record that the answer goes on after its final usage, which does not count all of it: it
+        is the least, and no longer final.
+        """
+        self._note_dearer(self.final)
+        self.final = None
+
+    def _note_dearer(self, usage: TokenUsage | None) -> None:
+        """Record a final usage beside others, if it can be true."""
+        if usage is not None and self._can_be_true(usage):
+            self.dearest = usage if self.dearest is None else dearer(self.dearest, usage)
 
     def note_detail(self, detail: Mapping[str, Any]) -> None:
         """Record the upstream's own figures beside tokens; later ones replace earlier ones."""

@@ -79,7 +79,7 @@ def _chat(tokens: int, found: int, is_stream: bool | None) -> bytes:
 
 
 def _messages(tokens: int, found: int, is_stream: bool | None) -> bytes:
-    """Return a message: what was not read from the cache is written to it."""
+    """Return a message: tokens that are not read from the cache are written to it."""
     prompt = {"input_tokens": 0, "cache_read_input_tokens": found}
     prompt["cache_creation_input_tokens"] = tokens - found
     usage: dict[str, Any] = {**prompt, "output_tokens": 1}

@@ -16,6 +16,7 @@ import socket
 import struct
 import termios
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -64,6 +65,10 @@ HALF = b'{"id":"c-9","model":"m","choices":[{"message":{"content":"\\ud83d"}}],"
 HALF_CHUNK = b'{"model":"m","choices":[{"index":0,"delta":{"content":"\\ud83d"}}]}'
 TAIL = event({"id": "c", "model": "m", "choices": [], "usage": USAGE})
 EARLY = event({"model": "m", "choices": [], "usage": {"prompt_tokens": 20, "completion_tokens": 0}})
+SMALLER = event(
+    {"model": "m", "choices": [], "usage": {"prompt_tokens": 2, "completion_tokens": 1}}
+)
+LATE_TIER = event({"model": "m", "choices": [], "service_tier": "priority"})
 ENDED = event({"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
 MOONSHOT = event(
     {"model": "m", "choices": [{"index": 0, "delta": {}, "finish_reason": "stop", "usage": USAGE}]}
@@ -76,6 +81,17 @@ SLOW_CALLER_READS = 3_000
 
 def status(code: int) -> bytes:
     return b"HTTP/1.1 %d Timed Out\r\ncontent-length: 0\r\nconnection: close\r\n\r\n" % code
+
+
+def slowly(*parts: bytes) -> Answering:
+    """Return a handler whose parts the gateway reads one by one."""
+
+    def answer(connection: socket.socket) -> None:
+        for part in parts:
+            connection.sendall(part)
+            time.sleep(0.3)
+
+    return answer
 
 
 def plain(value: object) -> Answering:
@@ -179,6 +195,8 @@ UPSTREAMS: dict[str, Answering] = {
         STREAM, COMPLETED, *[event({"type": "response.output_text.delta", "delta": "hi "})] * 50
     ),
     "queued": plain({"id": "r", "model": "m", "status": "queued", "output": []}),
+    "smaller-later": sends(STREAM, token("hi"), TAIL, SMALLER, DONE),
+    "late-tier": slowly(STREAM + token("hi"), TAIL, LATE_TIER, DONE),
     "moonshot": sends(STREAM, *[token("hi ")] * 5, MOONSHOT, DONE),
     "gzip-usage": plain(gzip.compress(json.dumps({**CHAT, "usage": USAGE}).encode())),
     "gzip-long": plain(gzip.compress(LONG)),
@@ -421,3 +439,23 @@ def test_a_compressed_answer_is_read_for_its_usage(gateway: Gateway) -> None:
     assert (row["usage_source"], row["input_tokens"], row["output_tokens"]) == ("provider", 10, 5)
     row = only_event(gateway, ask(gateway, "gzip-long", max_tokens=60_000))
     assert (row["usage_source"], row["output_tokens"] > 30_000) == ("estimated", True)
+
+
+def test_a_smaller_usage_after_a_larger_one_is_flagged(gateway: Gateway) -> None:
+    """The last figure was booked alone: 1 of 5 tokens."""
+    row = only_event(gateway, ask(gateway, "smaller-later", stream=True))
+    assert booked(row) == ("ok", "provider")
+    assert (row["input_tokens"], row["output_tokens"], row["is_suspect"]) == (10, 5, True)
+
+
+@pytest.mark.parametrize("options", [{}, {"stream_options": {"include_usage": True}}])
+def test_a_tier_that_comes_after_the_usage_counts(
+    gateway: Gateway, options: dict[str, Any]
+) -> None:
+    """The cost that a caller had been shown was booked, whatever the stream stated later: its
+    packets and `include_usage` changed the bill.
+    """
+    row = only_event(gateway, ask(gateway, "late-tier", stream=True, **options))
+    assert booked(row) == ("ok", "unknown"), "no price of this tier is known"
+    assert (row["service_tier"], row["is_suspect"]) == ("priority", True)
+    assert row["held_usd"] > 0

@@ -114,7 +114,7 @@ def test_every_door_has_the_same_change(
     """Finance asks the command line, a lead the page, an owner the statement: one answer."""
     moment = MOMENTS[name]
     calendar.move_to(moment)
-    if not written.events:  # January, which is closed; what comes late for it is of February
+    if not written.events:  # January, which is closed; late facts of it are of February
         days = [datetime(2027, 1, 1, 3, tzinfo=UTC) + timedelta(days=n) for n in range(31)]
         write(calendar, written, days, rng)
         with calendar.toolbox.open_stores() as stores:

@@ -122,7 +122,7 @@ def anthropic_form(draw: st.DrawFn) -> bytes:
 
 @given(anthropic_form(), anthropic_form())
 def test_an_anthropic_usage_is_the_same_for_every_split(one: bytes, other: bytes) -> None:
-    """Its input leaves the cache out, so it gains what was read and written."""
+    """Its input leaves the cache out, so it gains the tokens read and written."""
     assert anthropic_usage(one) == anthropic_usage(other)
     shown = json.loads(anthropic_usage(one))
     assert shown["input_tokens"] == shown["iterations"][0]["input_tokens"] == PROMPT

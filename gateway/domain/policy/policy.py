@@ -161,7 +161,7 @@ class HostedToolsRule(StrEnum):
 class PromptCache(StrEnum):
     """The teams that one cached prompt of a deployment serves."""
 
-    SHARED = "shared"  # any team, and answers show no caller what was cached
+    SHARED = "shared"  # any team, and answers show callers no cached counts
     SEPARATE = "separate"  # the team that sent it
     TRUSTED = "trusted"  # any team: their admin accepts that one can find the prompts of another
 
@@ -210,7 +210,7 @@ class Deployment:
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
     `prompt_cache` says whether teams share its cached prompts, None if its provider decides;
-    `hides_cache` is True if callers may not see what was cached.
+    `hides_cache` is True if callers may not see cached counts.
     `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
     query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard

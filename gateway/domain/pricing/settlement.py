@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
+from gateway.domain.pricing.repeated_usage import is_cheaper
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
 
@@ -48,6 +49,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     """The evidence about the usage of one attempt, and the figures that it allows.
 
     `final` is the upstream's last usage, `running` its last figure before that, `counted` ours.
+    `dearest` has, of several final usages, the dearest figure of each count; None if there was one.
     `is_behind`: the answer went on after `running`, which is only its least.
     `was_served` is False only if certainly nothing was generated. `least_output_tokens` is the
     minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
@@ -56,6 +58,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     """
 
     final: TokenUsage | None = None
+    dearest: TokenUsage | None = None
     running: TokenUsage | None = None
     is_behind: bool = False
     counted: Counted | None = None
@@ -86,6 +89,13 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         """
         return self.is_whole(usage) and self.can_become(usage)
 
+    def contradicting(self, final: TokenUsage) -> TokenUsage | None:
+        """Return the dearest figures if a final usage states less than another one did."""
+        dearest = self.dearest
+        if dearest is None or not is_cheaper(final, dearest):
+            return None
+        return dearest if self.can_be(dearest) else None
+
 
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
     """The true cost of an attempt, or its hold if the true cost is unknown.
@@ -115,20 +125,23 @@ def settle(
     """Return the settlement of one attempt: the true cost by the best evidence, or its hold if the
     true cost is unknown.
 
-    An impossible final figure (it contradicts itself, or the seen answer) is not charged. Our own
-    figure is charged if there is one, else the attempt is held; `reported` keeps the upstream's
-    figure, and it is flagged. The same applies to an answer to a prompt of 0 tokens, unless the
-    request has none. A cost above the hold is charged, because the provider will bill it, and
-    flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream, and is
-    flagged there. Tokens that the price or the service tier does not cover are held and flagged,
-    never charged as another kind; so is every attempt whose tier is not known. A fee whose number
-    of calls nothing states is held, because the tokens alone would be too little.
+    Of final figures that contradict each other the dearer one is charged, count by count, and
+    flagged. An impossible final figure (it contradicts itself, or the seen answer) is not charged.
+    Our own figure is charged if there is one, else the attempt is held; `reported` keeps the
+    upstream's figure, and it is flagged. The same applies to an answer to a prompt of 0 tokens,
+    unless the request has none. A cost above the hold is charged, because the provider will bill
+    it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream,
+    and is flagged there. Tokens that the price or the service tier does not cover are held and
+    flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
+    number of calls nothing states is held, because the tokens alone would be too little.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
         return _NOTHING
     bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee)
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
+        if (dearest := evidence.contradicting(final)) is not None:
+            return bill.charge(dearest, UsageSource.PROVIDER, reported=final, is_suspect=True)
         return bill.charge(final, UsageSource.PROVIDER)
     if running is not None and not evidence.is_behind and evidence.can_be(running):
         return bill.charge(

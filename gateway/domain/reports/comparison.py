@@ -79,7 +79,7 @@ class Comparison:
 
 
 def comparison(asked: ComparedPeriod, kind: Compared, now: datetime) -> Comparison:
-    """Return what is compared with what at a moment. Raises `BadUsage` if no time is earlier."""
+    """Return the two compared periods at a moment. Raises `BadUsage` if no time is earlier."""
     earlier = _earlier(asked, kind)
     first, last = asked.span
     today = now.astimezone(UTC).date()

@@ -81,7 +81,7 @@ _TIMES = (
     "degraded",
     "upstream_request_id",
 )
-# What an attempt shows in place of the figures that tell of a cache which teams share: a cached
+# An attempt shows this in place of the figures that tell of a cache which teams share: a cached
 # token is cheaper, and the upstream's own figures have its cost and its time.
 _HIDDEN: dict[str, object] = {
     "cached_input_tokens": None,

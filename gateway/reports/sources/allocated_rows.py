@@ -126,7 +126,7 @@ def allocated(
 def _allocated(
     rows: Columns, name: str, figure: ColumnElement[Any], factors: Sequence[ColumnElement[Any]]
 ) -> ColumnElement[Any]:
-    """Return one figure: money by its factors, what is of money by its share, and any other in the
+    """Return one figure: money by its factors, a part of money by its share, and any other in the
     row of the own cost centre alone.
 
     An adjustment is one in each of its rows: it tells that their amount is one of an adjustment.

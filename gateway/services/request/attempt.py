@@ -92,8 +92,8 @@ class Attempt(Struct, kw_only=True):
     max_gap_s: float | None = None
     _pieces: int = 0
     event: UsageEvent | None = None
-    # The cost shown in the answer, and the usage that it is for. It is booked if that usage stays
-    # the last one: the caller has seen the figure, and the receipt must agree.
+    # The cost shown in the answer, and the usage that it is for. A plain answer was whole then. A
+    # stream may say more, which changes the cost: then another one is booked, and flagged.
     _shown: tuple[TokenUsage, Settlement] | None = None
     _priced_tier: str | None = None  # the service tier of the last settlement
 
@@ -318,13 +318,17 @@ class Attempt(Struct, kw_only=True):
         return self.request.body.facts.operation not in WITHOUT_OUTPUT
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
-        """Return the settlement; the one shown to the caller, if it was made from the same
-        usage.
+        """Return the settlement by all evidence, flagged if the caller was shown another cost for
+        the same usage.
         """
-        final = self.observed.final
-        if self._shown is not None and self._shown[0] is final:
-            return self._shown[1]
-        return self._settlement(final, was_served=was_served, counted=counted)
+        final, shown = self.observed.final, self._shown
+        is_same = shown is not None and shown[0] is final
+        if shown is not None and is_same and self.observed.is_whole:
+            return shown[1]
+        settlement = self._settlement(final, was_served=was_served, counted=counted)
+        if shown is not None and is_same and settlement.cost_nusd != shown[1].cost_nusd:
+            return replace(settlement, is_suspect=True)
+        return settlement
 
     def _settlement(
         self, final: TokenUsage | None, *, was_served: bool, counted: Counted | None = None
@@ -334,6 +338,7 @@ class Attempt(Struct, kw_only=True):
         """
         evidence = Evidence(
             final=final,
+            dearest=self.observed.dearest,
             running=self.observed.running,
             is_behind=self.observed.is_behind,
             counted=counted,

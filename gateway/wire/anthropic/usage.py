@@ -162,7 +162,7 @@ class StreamFigures:
     def note_content(self) -> None:
         """Record that content came, which no figure so far counts."""
         observed = self.observed
-        observed.final = None
+        observed.note_more()
         if not observed.has_content and self._first:
             # From now on the output of `message_start` is too small; its prompt stays true.
             observed.note_running(_joined(self._first, self._most), usage_from_wire)

@@ -1,3 +1,3 @@
-"""Hides from a caller what the upstream's prompt cache did: in a usage object, and in a whole
+"""Hides the work of the upstream's prompt cache from a caller: in a usage object, and in a whole
 answer or a stream's event.
 """

@@ -1,5 +1,5 @@
-"""Rewrites the parts of an answer for a caller who may not see what the upstream's prompt cache
-did. All bytes outside its usage and its figures stay as they are.
+"""Rewrites the parts of an answer for a caller who may not see the work of the upstream's prompt
+cache. All bytes outside its usage and its figures stay as they are.
 
 Only members at their own places are looked at (the answer, its choices, the message or response in
 an event), so a text or a tool's arguments with the same words pass unchanged. A part that cannot be

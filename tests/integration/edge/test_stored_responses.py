@@ -134,7 +134,7 @@ def test_a_response_is_read_again_for_nothing(keeping: Gateway, first: ResponseS
 
 
 def test_a_response_behind_a_shared_cache_shows_no_cost(keeping: Gateway) -> None:
-    """A cached token is cheaper, so the cost tells a team what another one sent."""
+    """A cached token is cheaper, so the cost tells a team the text of another one."""
     made = create(keeping, "second-only")
     stored = ask(keeping, f"/responses/{made['id']}").json()
     for usage in (made["usage"], stored["usage"]):

@@ -450,7 +450,7 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     observed.is_error = observed.is_error or is_there(chunk.error)
     for choice in chunk.choices or ():
         if observed.final is not None and _has_token(choice):
-            observed.final = None  # content after it: the figure did not cover the whole answer
+            observed.note_more()  # content after it: the figure did not cover the whole answer
         observed.finish_reason = choice.finish_reason or observed.finish_reason
         observed.has_content = observed.has_content or _has_token(choice)
         if observed.collects_text:

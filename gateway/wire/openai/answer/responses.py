@@ -159,7 +159,7 @@ class ResponseStream:
         """Record an event with generated content, and its text if the gateway has to count it."""
         if ".delta" not in (decoded.type or ""):
             return
-        self.observed.final = None  # as in a chat: content after it makes it a running figure
+        self.observed.note_more()  # as in a chat: content after it makes it a running figure
         self.observed.note_uncounted()
         self.observed.has_content = True
         self.observed.pieces += 1

@@ -1,0 +1,88 @@
+"""Usages that one answer reports several times: the dearer reading is charged, and flagged."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import asdict
+
+from gateway.domain.pricing.pricing import cost_nusd, plausible_lines
+from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
+from gateway.domain.pricing.settlement import Settlement
+from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.wire.observed import Observed
+from tests.factories import price, settled
+
+LARGE = TokenUsage(input_tokens=1000, output_tokens=500)
+SMALL = TokenUsage(input_tokens=10, output_tokens=5)
+
+
+def observed(*usages: TokenUsage) -> Observed:
+    """Final usages in the order of an answer."""
+    found = Observed()
+    for usage in usages:
+        found.note_final(usage)
+    return found
+
+
+def settle_of(*usages: TokenUsage) -> Settlement:
+    found = observed(*usages)
+    return settled(found.final, dearest=found.dearest, held_nusd=10**9)
+
+
+@st.composite
+def usages(draw: st.DrawFn) -> TokenUsage:
+    """A usage that can be true, of text with a prompt's cache."""
+    prompt, answer = draw(st.integers(1, 2000)), draw(st.integers(1, 2000))
+    cached = draw(st.none() | st.integers(0, prompt))
+    reasoning = draw(st.none() | st.integers(0, answer))
+    return TokenUsage(
+        input_tokens=prompt,
+        cached_input_tokens=cached,
+        output_tokens=answer,
+        reasoning_tokens=reasoning,
+    )
+
+
+@pytest.mark.parametrize("order", [(LARGE, SMALL), (LARGE, SMALL, SMALL)])
+def test_a_smaller_figure_after_a_larger_one_is_not_believed(order: tuple[TokenUsage, ...]) -> None:
+    found = settle_of(*order)
+    assert (found.usage, found.source, found.is_suspect) == (LARGE, UsageSource.PROVIDER, True)
+    assert found.reported == SMALL
+
+
+@pytest.mark.parametrize("order", [(SMALL, LARGE), (LARGE,), (LARGE, LARGE)])
+def test_a_growing_or_repeated_figure_is_no_contradiction(order: tuple[TokenUsage, ...]) -> None:
+    found = settle_of(*order)
+    assert (found.usage, found.is_suspect, found.reported) == (LARGE, False, None)
+
+
+def test_a_later_figure_may_name_more_parts() -> None:
+    """Servers repeat a usage without or with its details."""
+    detailed = TokenUsage(input_tokens=1000, cached_input_tokens=900, output_tokens=500)
+    assert not settle_of(LARGE, detailed).is_suspect
+    assert settle_of(LARGE, detailed).usage == detailed
+    assert not settle_of(detailed, LARGE).is_suspect
+
+
+def test_content_after_a_final_figure_lets_none_be_smaller() -> None:
+    """The answer went on, so the last figure counts more than the first."""
+    found = observed(LARGE)
+    found.note_more()
+    found.note_final(TokenUsage(input_tokens=1000, output_tokens=20))
+    settlement = settled(found.final, dearest=found.dearest, held_nusd=10**9)
+    assert (settlement.usage, settlement.is_suspect) == (LARGE, True)
+
+
+@given(first=usages(), second=usages())
+def test_no_order_costs_less_than_one_of_both(first: TokenUsage, second: TokenUsage) -> None:
+    """Nothing tells which figure the provider bills, so the booking is below neither."""
+    both = dearer(first, second)
+    assert both.is_plausible
+    assert both == dearer(second, first)
+    for one in (first, second):
+        if any(asdict(one)[name] is None for name in ("cached_input_tokens", "reasoning_tokens")):
+            continue  # a part that only the other one names
+        assert cost_nusd(plausible_lines(both, price())) >= cost_nusd(plausible_lines(one, price()))
+        assert not is_cheaper(both, one)
