@@ -26,6 +26,9 @@ WRITES = [
     "SELECT lo_creat(-1)",
     "SELECT lo_create(0)",
     r"SELECT lo_from_bytea(0, '\x00')",
+    "SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 10) AS n",
+    "SELECT pg_try_advisory_xact_lock_shared(1, 2)",
+    "SELECT pg_logical_emit_message(false, 'mine', 'x')",
     "CREATE TABLE public.mine (n int)",
     "CREATE TABLE mine (n int)",
     "SET temp_file_limit = -1",
@@ -61,6 +64,23 @@ def test_a_login_keeps_nothing_on_the_embedded_server(
         (psycopg.errors.InsufficientPrivilege, psycopg.errors.ObjectNotInPrerequisiteState)
     ):
         stranger.execute(statement.encode())
+
+
+@pytest.mark.parametrize("database", ["postgres", "template1"])
+def test_a_login_locks_nothing_from_another_database(postgres_url: str, database: str) -> None:
+    """All databases of a server share its table of locks."""
+    address = make_conninfo(**conninfo_to_dict(postgres_url) | {"dbname": database})
+    name = f"neighbour_{os.getpid()}"
+    with psycopg.connect(postgres_url, autocommit=True) as owner:
+        owner.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
+        try:
+            with (
+                pytest.raises((psycopg.errors.InsufficientPrivilege, psycopg.OperationalError)),
+                psycopg.connect(make_conninfo(address, user=name, password="x")) as connection,
+            ):
+                connection.execute("SELECT pg_advisory_lock(1)")
+        finally:
+            owner.execute(f"DROP ROLE {name}".encode())
 
 
 def test_one_question_does_not_fill_the_disk(

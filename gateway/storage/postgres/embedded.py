@@ -69,11 +69,26 @@ SETTINGS = {
     "logging_collector": "off",
     "temp_file_limit": TEMP_FILE_LIMIT,
 }
-# Rights of every login that none of ours needs: as superuser, in one database.
-NARROWED = """
+# Rights of every login that none of ours needs: as superuser, in each database that a login may
+# enter. Advisory locks share one table of the server with all other locks: a reader could fill it,
+# and every statement of the gateway would fail. Old migrations of the owner take some.
+NARROWED = f"""
 REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
+REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text, boolean),
+    pg_logical_emit_message(boolean, text, bytea, boolean) FROM PUBLIC;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
-"""
+REVOKE CONNECT ON DATABASE template1 FROM PUBLIC;
+DO $$
+DECLARE taker regprocedure;
+BEGIN
+    FOR taker IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
+            AND proname ~ '^pg_(try_)?advisory_(xact_)?lock' LOOP
+        EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', taker);
+        EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {ROLE}', taker);
+    END LOOP;
+END
+$$;
+"""  # noqa: S608 - a constant
 INITDB = ("--auth=peer", "--encoding=UTF8", "--locale=C")
 # Peer for the superuser: only the owner of the data directory (and root) can use it. All others
 # need a password.
@@ -418,8 +433,9 @@ class EmbeddedPostgres:
 
     def _narrow_public(self, socket_dir: Path) -> None:
         """Take the rights from every login that only a superuser may take."""
-        with self._superuser(socket_dir, DATABASE) as connection:
-            connection.execute(NARROWED)
+        for database in (DATABASE, "postgres"):
+            with self._superuser(socket_dir, database) as connection:
+                connection.execute(NARROWED.encode())
 
     def _superuser(self, socket_dir: Path, database: str) -> psycopg.Connection[tuple[Any, ...]]:
         """Open a connection of the superuser, whom the server knows by the account."""
