@@ -40,7 +40,7 @@ def lines(*pieces: dict[str, Any]) -> Answering:
 
 
 OLLAMA: dict[str, Answering] = {
-    "null": plain({**LINE, **ENDED, "message": LINE["message"], "error": None}),
+    "nothing": plain({**LINE, **ENDED, "message": LINE["message"], "error": None}),
     "empty-stream": lines({**LINE, "error": ""}, {**ENDED, "error": ""}),
     "line-then-answer": lines({"error": "x"}, LINE, ENDED),
 }
@@ -77,7 +77,10 @@ def gateway(
     kinds = KINDS | {f"{name}-2": kind for name, kind in KINDS.items()}
     database = new_database(postgres_url, migrated_template)
     url = upstream.url.removesuffix("/v1")  # Ollama's own dialect has an address without a path
-    yield from launch_gateway(policy(url, kinds, ROUTES), next(database))
+    text = policy(url, kinds, ROUTES).replace(
+        "provider: ollama,", "provider: ollama, context_window: 4096,"
+    )
+    yield from launch_gateway(text, next(database))
     list(database)
 
 
@@ -117,5 +120,7 @@ def test_an_error_alone_is_free_and_tried_elsewhere(
 ) -> None:
     """It has neither content nor usage, and its body was read to the end."""
     answer = ask(gateway, f"{name}-twice", stream="stream" in name)
-    rows = gateway.events(answer.headers["x-request-id"], count=2)
-    assert [row["usage_source"] for row in rows[:2]] == ["none", "none"]
+    attempts = int(answer.headers["x-tollgate-attempts"])
+    rows = gateway.events(answer.headers["x-request-id"], count=attempts)
+    assert attempts > 1
+    assert {row["usage_source"] for row in rows} == {"none"}
