@@ -87,6 +87,22 @@ def count_in(holder: Any, name: str) -> int | None:
     return value if is_count else None
 
 
+def is_error(value: Any) -> bool:
+    """Return True if the value of a member `error` is one: a text or an object that is not empty.
+
+    Some servers send `null`, `false`, `""` or an empty object beside every answer.
+    """
+    return (
+        bool(value.strip()) if isinstance(value, str) else isinstance(value, dict) and value != {}
+    )
+
+
+def is_raw_error(raw: msgspec.Raw) -> bool:
+    """Return True if an undecoded member `error` is an error, as `is_error`."""
+    text = bytes(raw)
+    return text[:1] in (b"{", b'"') and bool(text[1:-1].strip())
+
+
 def time_in(holder: Any, name: str) -> int:
     """Return a member that is a time in ISO 8601, in seconds since 1970; 0 for anything else."""
     try:

@@ -4,15 +4,24 @@ or unrequested events.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from itertools import islice
 
 import msgspec
 
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic.answer.messages import MessageStream
 from gateway.wire.anthropic.translation.upstream_reader import MessagesReader
 from gateway.wire.callers import WRITTEN, writer_for
-from gateway.wire.dialect import AnswerPart, AnswerStream, UnreadableAnswer, UpstreamRequest
+from gateway.wire.dialect import (
+    AnswerPart,
+    AnswerStream,
+    EventTooLarge,
+    UnreadableAnswer,
+    UpstreamRequest,
+)
 from gateway.wire.openai.answer.chat import ChatStream
 from gateway.wire.openai.answer.responses import ResponseStream, rewrite_response
 from gateway.wire.openai.answer.shapes import FINAL_RESPONSE_EVENTS, UNREADABLE, decode_event
@@ -23,6 +32,7 @@ from gateway.wire.translation.answer_events import AnswerReader
 from gateway.wire.translation.translated_stream import TranslatedStream
 
 _SPACE = b" \t\r\n"
+MOST_OBJECTS = 256  # of an error's body: the last ones have its usage
 _LINES = (b"data:", b"event:", b"id:", b"retry:", b":")  # the beginnings of an event
 
 
@@ -45,6 +55,35 @@ def only_item(body: bytes) -> bytes:
     except UNREADABLE:
         pass
     return body
+
+
+def usage_in_forms(
+    body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
+) -> TokenUsage | None:
+    """Return the last usage that an error's body reports, whichever form it has: one object, a
+    list, events or lines. `usage_in` reads one object.
+    """
+    found = usage_in(body)
+    if found is not None:
+        return found
+    for part in _objects_in(body):
+        found = usage_in(part) or found
+    return found
+
+
+def _objects_in(body: bytes) -> Iterator[bytes]:
+    """Yield the objects of a list, of events or of lines; a few hundred at most."""
+    if is_event_stream(body):
+        splitter = EventSplitter()
+        with suppress(EventTooLarge):
+            for event in islice((*splitter.feed(body), splitter.end()), MOST_OBJECTS):
+                yield data_of(event) or b""
+    elif body[:1024].lstrip(_SPACE)[:1] == b"[":
+        with suppress(*UNREADABLE):
+            listed = msgspec.json.decode(body, type=list[msgspec.Raw])
+            yield from map(bytes, listed[-MOST_OBJECTS:])
+    elif body[:1] == b"{":
+        yield from body.splitlines()[-MOST_OBJECTS:]
 
 
 def plain_answer(

@@ -52,21 +52,20 @@ class AbandonedAnswers:
         self._tasks: dict[asyncio.Task[None], tuple[UpstreamAnswer, Outcome]] = {}
         self._is_closed = False
 
-    def settle_or_drain(self, attempt: Attempt, exchange: UpstreamAnswer | None) -> None:
+    def settle_or_drain(
+        self, attempt: Attempt, exchange: UpstreamAnswer | None, *, ended: Outcome | None = None
+    ) -> None:
         """Settle an attempt whose caller left or whose replica stops, or read its answer on first
-        in the background.
+        in the background. `ended` is the outcome if the upstream's error decided it.
 
         Never awaits, because its caller may already be cancelled.
         """
-        outcome = Outcome.GATEWAY_STOPPED if self._is_stopping() else Outcome.CLIENT_GONE
+        is_stopping = self._is_stopping()
+        outcome = ended or (Outcome.GATEWAY_STOPPED if is_stopping else Outcome.CLIENT_GONE)
         if exchange is None:
             attempt.settle(outcome, was_served=False)  # cancelled before anything was sent
-        elif (
-            outcome is not Outcome.CLIENT_GONE
-            or not exchange.has_more
-            or not self._may_drain(exchange)
-        ):
-            if outcome is Outcome.CLIENT_GONE and self._is_still_billed(exchange):
+        elif is_stopping or not exchange.has_more or not self._may_drain(exchange):
+            if not is_stopping and self._is_still_billed(exchange):
                 self._settle_at_hold(exchange, outcome)
             else:
                 self.done(exchange, outcome)

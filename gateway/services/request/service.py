@@ -487,9 +487,12 @@ class RequestService:
         try:
             piece = await exchange.piece()
             if exchange.is_only_an_error:
-                raise UpstreamError(
+                await exchange.read_behind_error()
+                failed = UpstreamError(
                     f"{attempt.candidate.deployment.name} failed before its first token."
                 )
+                failed.is_final = exchange.is_paid or attempt.observed.has_content
+                raise failed
             while piece:
                 has_begun = True
                 yield piece
@@ -517,7 +520,7 @@ class RequestService:
         except (asyncio.CancelledError, GeneratorExit):
             # SDKs hang up after `[DONE]` or an error, so this caller received the whole answer.
             if attempt.observed.is_error:
-                self.abandoned.done(exchange, Outcome.UPSTREAM_ERROR)
+                self.abandoned.settle_or_drain(attempt, exchange, ended=Outcome.UPSTREAM_ERROR)
             elif attempt.observed.is_done:
                 self.abandoned.done(exchange, Outcome.OK)
             else:

@@ -7,9 +7,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TypeVar
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import Request
@@ -39,7 +41,7 @@ from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.sent_credentials import with_clean_message, without_credentials
 from gateway.wire.vllm_load import LOAD_HEADER
-from gateway.wire.whole_forms import is_event_stream, only_item, plain_answer
+from gateway.wire.whole_forms import is_event_stream, only_item, plain_answer, usage_in_forms
 
 # A plain answer is held whole: usage and model are spliced into it. The largest embeddings request,
 # 2,048 inputs of 3,072 dimensions as decimals, gets an answer of about 130 MB.
@@ -49,6 +51,7 @@ LARGE_BYTES = 2**20  # reading a smaller answer takes less time than starting a 
 MAX_FED_BYTES = 16 * 1024  # of a stream, between two turns of the event loop
 # A translation decodes each event: 16 KiB of the shortest lines of JSON took 20 ms.
 MAX_TRANSLATED_BYTES = 4 * 1024
+BEHIND_ERROR_S = 1.0  # seconds that events behind an error that came first may take
 ARRIVED_WAIT_S = 0.05  # seconds for bytes that the kernel has already acknowledged
 # One thread for all large answers: several would hold the interpreter for longer. Other work that
 # needs a thread (callers' bodies, background loops) does not wait behind answers.
@@ -76,6 +79,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     _whole: bytes | None = None  # a complete plain answer, until it is parsed
     _coding: str | None = None  # the codings that its head names
     _opener: Opener | None = None  # of a stream that is coded, or begins with a byte order mark
+    _is_read: bool = False  # a stream came to the end of its body
     _is_begun: bool = False  # the first bytes of a stream arrived
     _stream: AnswerStream | None = None
     _assembler: PlainAnswerAssembler | None = None
@@ -118,7 +122,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         observed = self.attempt.observed
         if self.has_all:
             return True
-        if observed.is_whole or observed.is_done or observed.is_error:
+        if observed.is_whole or observed.is_done or self._is_read:
             return False
         return self.is_read_to_its_end or self._arrived_bytes > 0
 
@@ -136,9 +140,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         408, 504 and similar statuses come from a proxy that gave up; the upstream may continue and
         bill.
         """
+        observed = self.attempt.observed
         if self.is_refused:
-            return self.attempt.http_status in MAY_HAVE_BEEN_SERVED
-        return not (self.is_only_an_error and not self.provider.bills_errors)
+            return self.attempt.http_status in MAY_HAVE_BEEN_SERVED or observed.has_content
+        is_all = self._is_read or observed.is_whole or observed.is_done
+        return not (self.is_only_an_error and is_all and not self.provider.bills_errors)
 
     @property
     def has_all(self) -> bool:
@@ -183,9 +189,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         else:
             rewritten = await self._plain()
         if self.is_only_an_error:
-            raise UpstreamError(
+            error = UpstreamError(
                 f"{self.attempt.candidate.deployment.name} answered with an error and nothing else."
             )
+            error.is_final = self.is_paid
+            raise error
         return rewritten
 
     async def _plain(self) -> bytes:
@@ -281,6 +289,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             await asyncio.sleep(0)
         if not self._unfed:
             self._unfed = await self._next()
+            self._is_read = not self._unfed
         if len(self._unfed) <= most_bytes:
             chunk, self._unfed = self._unfed, b""
         else:
@@ -363,10 +372,27 @@ class UpstreamAnswer(Struct, kw_only=True):
         """
         body = await error_body(self.upstream)
         deployment = self.attempt.candidate.deployment
-        usage = self.provider.usage_in(body)
+        observed = self.attempt.observed
+        usage = usage_in_forms(body, self.provider.usage_in)
         if usage is not None:
-            self.attempt.observed.note_final(usage)
-        return caller_error(self.provider, deployment, self.call, (status, headers), body=body)
+            observed.note_final(usage)
+        observed.has_content = self._holds_content(body)
+        error = caller_error(self.provider, deployment, self.call, (status, headers), body=body)
+        error.is_final = error.is_final or self.is_paid or observed.has_content
+        return error
+
+    def _holds_content(self, body: bytes) -> bool:
+        """Return True if the body of an error answer holds a part of an answer that can be read."""
+        read, found = self.request.body, Observed()
+        with suppress(UnreadableAnswer, EventTooLarge, UpstreamError):
+            if read.facts.is_stream and body[:1] != b"{":
+                stream = self.provider.stream(read, self.call)
+                found = stream.observed
+                stream.feed(body)
+                stream.end()
+            else:
+                self.provider.rewrite(read, self.call, only_item(body), found)
+        return found.has_content and not found.has_unread
 
     def _unreadable(self, what: str) -> UpstreamError:
         """Return the error for an answer that cannot be used; it is final, so no other attempt
@@ -436,6 +462,23 @@ class UpstreamAnswer(Struct, kw_only=True):
         """
         observed = self.attempt.observed
         return observed.is_error and not observed.has_content
+
+    @property
+    def is_paid(self) -> bool:
+        """Return True if the upstream stated a usage that is not zero."""
+        usage = self.attempt.observed.usage
+        return usage is not None and any(astuple(usage))
+
+    async def read_behind_error(self) -> None:
+        """Read the events behind an error that came first, for their content and usage.
+
+        An upstream that stays silent behind its error delays no failover for long: the attempt is
+        then unknown.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(BEHIND_ERROR_S):
+                while await self.piece():
+                    pass
 
     @property
     def cut_message(self) -> str:

@@ -94,9 +94,17 @@ class ConverseReader:
         return [Ended()]
 
     def _events_of(self, sent: StreamMessage) -> list[AnswerEvent]:
-        """Return the neutral events of one message; none of those that have no meaning here."""
-        if self.observed.is_done or self.observed.is_error:
+        """Return the neutral events of one message; none after an exception, where content and
+        usage are only metered.
+        """
+        if self.observed.is_done:
             return []
+        has_failed = self.observed.is_error
+        events = self._read(sent)
+        return [] if has_failed else events
+
+    def _read(self, sent: StreamMessage) -> list[AnswerEvent]:
+        """Return the neutral events of one message; none of those that have no meaning here."""
         if sent.headers.get(":message-type", "event") != "event":
             return [self._fail(sent)]
         event = object_of(sent.payload)
@@ -153,7 +161,7 @@ class ConverseReader:
         """Return the usage and the end: this message is the last one."""
         observed = self.observed
         _note_usage(observed, event)
-        observed.is_done = True
+        observed.is_done = not observed.is_error
         return [*used(observed), Ended()]
 
     def _fail(self, sent: StreamMessage) -> Failed:
@@ -161,7 +169,9 @@ class ConverseReader:
         self.observed.is_error = True
         headers = sent.headers
         kind = headers.get(":exception-type") or headers.get(":error-code") or "error"
-        message = text_in(object_of(sent.payload), "message") or headers.get(":error-message")
+        event = object_of(sent.payload) or {}
+        _note_usage(self.observed, event)
+        message = text_in(event, "message") or headers.get(":error-message")
         return Failed(
             code=_CODES.get(kind, "upstream_error"),
             message=(message or f"The upstream ended the answer: {kind}.")[:MAX_MESSAGE_CHARS],
@@ -187,7 +197,7 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
 
 def usage_in(body: bytes) -> TokenUsage | None:
     """Return the usage that an answer or an error reports; None if it reports none."""
-    return usage_from_wire(object_in(object_of(body, most_bytes=MAX_WHOLE_BYTES), "usage"))
+    return _usage_of(object_of(body, most_bytes=MAX_WHOLE_BYTES) or {})
 
 
 def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
@@ -238,9 +248,15 @@ def _finished(stop_reason: str | None) -> Finished:
 
 def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
     """Record the final usage and the service tier."""
-    if (usage := usage_from_wire(object_in(holder, "usage"))) is not None:
+    if (usage := _usage_of(holder)) is not None:
         observed.note_final(usage)
     observed.service_tier = tier_of(holder) or observed.service_tier
+
+
+def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:
+    """Return the usage in an object, or in an error in it; None if neither reports one."""
+    usage = object_in(holder, "usage") or object_in(object_in(holder, "error"), "usage")
+    return usage_from_wire(usage)
 
 
 def _index(event: dict[str, Any]) -> int:

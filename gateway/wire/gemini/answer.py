@@ -7,6 +7,7 @@ in a caller's dialect: they are metered and left out (docs/provider-facts.md).
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
@@ -19,6 +20,7 @@ from gateway.wire.foreign_json import (
     MAX_SHORT_CHARS,
     MAX_WHOLE_BYTES,
     count_in,
+    is_error,
     object_in,
     object_of,
     objects_in,
@@ -68,6 +70,7 @@ class _UsageAlone(msgspec.Struct):
     """The usage of an answer whose other members are not read."""
 
     usageMetadata: msgspec.Raw = NO_JSON  # noqa: N815 - Google's name
+    error: msgspec.Raw = NO_JSON
 
 
 _decode_usage_alone = msgspec.json.Decoder(_UsageAlone).decode
@@ -108,9 +111,9 @@ class GeminiReader:
         """Return the events of a body that is no event stream: an error, or an unreadable
         answer.
         """
-        members = _first_object(body)
-        if members is not None and "error" in members:
-            return list(self._answer.read(members))
+        listed = _objects(body)
+        if listed and is_error(listed[0].get("error")):
+            return [event for members in listed for event in self._answer.read(members)]
         note_unread(self.observed, body)
         self.observed.is_whole = True
         return []
@@ -134,7 +137,10 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
 def usage_in(body: bytes) -> TokenUsage | None:
     """Return the usage that a whole answer or an error reports, None if it reports none."""
     try:
-        raw = _decode_usage_alone(body).usageMetadata
+        found = _decode_usage_alone(body)
+        raw = found.usageMetadata
+        if raw is NO_JSON and bytes(found.error).startswith(b"{"):
+            raw = _decode_usage_alone(found.error).usageMetadata
     except _UNREADABLE:
         return None
     return None if raw is NO_JSON else usage_from_gemini(raw)
@@ -170,14 +176,24 @@ class _Answer:
         self._searches: dict[int, int] = {}
 
     def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
-        """Yield the events of one piece of the answer."""
+        """Yield the events of one piece of the answer. An error is the last one, but content and
+        usage beside it and after it are metered.
+        """
         observed = self.observed
-        if observed.is_done or observed.is_error:
+        if observed.is_done:
             return
-        if "error" in members:
-            observed.is_error = True
+        has_failed, fails = observed.is_error, is_error(members.get("error"))
+        if not has_failed and not fails:
+            yield from self._piece(members)
+            return
+        observed.is_error = True
+        deque(self._piece(members), maxlen=0)
+        if not has_failed:
             yield Failed(code="upstream_error", message=read_error(_encode(members)).message)
-            return
+
+    def _piece(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
+        """Yield the events of the content and the usage in one piece of the answer."""
+        observed = self.observed
         observed.upstream_id = short_text_in(members, "responseId") or observed.upstream_id
         has_usage = self._note_usage(members)
         if not self.has_begun:
@@ -207,19 +223,18 @@ class _Answer:
         choices = self._choices.values()
         is_finished = bool(choices) and all(one.is_finished for one in choices)
         # The relay asks for the end again until nothing comes.
-        if (
-            observed.is_done
-            or observed.is_error
-            or not (is_finished or self._is_complete or is_whole)
-        ):
+        if observed.is_done or not (is_finished or self._is_complete or is_whole):
             return
-        observed.is_done = True
+        observed.is_done = not observed.is_error
         usage = usage_of(self._usage)
         if usage is not None:
             if self._searches:
                 searches = sum(self._searches.values())
                 usage = msgspec.structs.replace(usage, web_search_calls=searches)
             observed.note_final(usage)
+        if observed.is_error:
+            return
+        if usage is not None:
             yield Used(usage=usage, service_tier=observed.service_tier)
         yield Ended()
 
@@ -230,7 +245,9 @@ class _Answer:
         One below an earlier one may be the last word, and does not replace that as the running one:
         then the settlement sees both.
         """
-        usage = object_in(members, "usageMetadata")
+        usage = object_in(members, "usageMetadata") or object_in(
+            object_in(members, "error"), "usageMetadata"
+        )
         if not usage:
             return False
         self.observed.service_tier = tier_of(usage) or self.observed.service_tier
@@ -315,10 +332,10 @@ def _finish(word: str, choice: _Choice) -> Finish:
     return _FINISHES.get(word, otherwise)
 
 
-def _first_object(body: bytes) -> dict[str, Any] | None:
-    """Return a body's object, or the first one of its list, as Google writes a stream's error."""
+def _objects(body: bytes) -> list[dict[str, Any]]:
+    """Return a body's object, or those of its list, as Google writes a stream's error."""
     members = object_of(body)
     if members is not None:
-        return members
+        return [members]
     held = object_of(b'{"list":' + body.strip() + b"}") or {}
-    return next(iter(objects_in(held, "list")), None)
+    return objects_in(held, "list")

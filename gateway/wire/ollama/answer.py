@@ -5,6 +5,7 @@ The last line has the counts, which are left out when they are 0, and times in n
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
 from typing import Any
@@ -16,6 +17,7 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
+    is_error,
     object_in,
     object_of,
     objects_in,
@@ -74,15 +76,23 @@ class OllamaReader:
         self._read += 1
         if members is None:
             self.observed.note_unread()
-        elif not self.observed.is_done and not self._has_failed:
+        elif not self.observed.is_done:
             yield from self.read(members)
 
     def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
-        """Yield the events of one piece of the answer."""
-        if "error" in members:
-            self.observed.is_error = self._has_failed = True
-            message = text_in(members, "error")[:MAX_MESSAGE_CHARS]
-            yield Failed(code="upstream_error", message=message or "The upstream failed.")
+        """Yield the events of one piece of the answer. An error is the last one, but content and
+        usage beside it and after it are metered.
+        """
+        error = members.get("error")
+        if self._has_failed or is_error(error):
+            has_failed, self._has_failed, self.observed.is_error = self._has_failed, True, True
+            self._meter(members)
+            if not has_failed:
+                message = text_in(members, "error") or text_in(error, "message")
+                yield Failed(
+                    code="upstream_error",
+                    message=message[:MAX_MESSAGE_CHARS] or "The upstream failed.",
+                )
             return
         if not self._has_begun:
             self._has_begun = True
@@ -93,6 +103,16 @@ class OllamaReader:
         yield from pieces
         if members.get("done") is True:
             yield from self._ended(members)
+
+    def _meter(self, members: dict[str, Any]) -> None:
+        """Record the content and the counts in a piece that has an error or follows one."""
+        deque(self._content(object_in(members, "message"), NO_JSON), maxlen=0)
+        holder = next((one for one in _holders(members) if has_counts(one)), None)
+        if holder is None:
+            return
+        usage = _usage_after(holder, has_content=self.observed.has_content)
+        if usage is not None:
+            self.observed.note_final(usage)
 
     def _content(self, message: dict[str, Any], logprobs: msgspec.Raw) -> Iterator[AnswerEvent]:
         """Yield the events of a message's thoughts, text and calls."""
@@ -168,8 +188,20 @@ def _usage_after(members: dict[str, Any], *, has_content: bool) -> TokenUsage | 
 
 def usage_in(body: bytes) -> TokenUsage | None:
     """Return the usage that a complete answer reports, None if it reports none."""
-    members = object_of(body) or {}
-    return usage_of(members) if "eval_count" in members or "prompt_eval_count" in members else None
+    for holder in _holders(object_of(body) or {}):
+        if has_counts(holder):
+            return usage_of(holder)
+    return None
+
+
+def has_counts(members: dict[str, Any]) -> bool:
+    """Return True if a piece has one of the two counts."""
+    return "eval_count" in members or "prompt_eval_count" in members
+
+
+def _holders(members: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the objects that may have the counts: the piece, and an error in it."""
+    return members, object_in(members, "error")
 
 
 def _logprobs(members: dict[str, Any]) -> msgspec.Raw:

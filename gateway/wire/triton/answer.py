@@ -6,6 +6,7 @@ its counts: the prompt's in each, the answer's of this piece. Its end is the end
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
+    is_error,
+    object_in,
     object_of,
     short_text_in,
     text_in,
@@ -77,7 +80,7 @@ class TritonReader:
     def _event(self, event: bytes) -> Iterator[AnswerEvent]:
         """Yield the neutral events of one server-sent event."""
         payload = data_of(event) if event else None
-        if payload is None or self.observed.is_error:
+        if payload is None:
             return
         members = object_of(payload)
         if members is None:
@@ -90,20 +93,31 @@ class TritonReader:
         answer.
         """
         members = object_of(body)
-        if members is not None and "error" in members:
+        if members is not None and is_error(members.get("error")):
             return list(self._read(members))
         self.observed.note_unread()
         self.observed.is_whole = True
         return []
 
     def _read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
-        """Yield the events of one piece of the answer."""
-        observed = self.observed
-        if "error" in members:
-            observed.is_error = True
-            message = text_in(members, "error")[:MAX_MESSAGE_CHARS]
-            yield Failed(code="upstream_error", message=message or "The upstream failed.")
+        """Yield the events of one piece of the answer. An error is the last one, but content and
+        counts beside it and after it are metered.
+        """
+        observed, error = self.observed, members.get("error")
+        has_failed = observed.is_error
+        if not has_failed and not is_error(error):
+            yield from self._piece(members)
             return
+        observed.is_error = True
+        deque(self._piece(members), maxlen=0)
+        if not has_failed:
+            message = text_in(members, "error") or text_in(error, "message")
+            message = message[:MAX_MESSAGE_CHARS] or "The upstream failed."
+            yield Failed(code="upstream_error", message=message)
+
+    def _piece(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
+        """Yield the events of the content and the counts in one piece of the answer."""
+        observed = self.observed
         if not self._has_begun:
             self._has_begun = True
             observed.upstream_id = short_text_in(members, "id") or None
@@ -122,7 +136,7 @@ class TritonReader:
         """Add the counts of one piece, if the model reports them. A piece without a count makes the
         sum of the others no count of the answer.
         """
-        read, written = count_in(members, INPUT), count_in(members, OUTPUT)
+        read, written = _counts(members)
         self._is_uncounted = self._is_uncounted or (has_text and written is None)
         if read is None and written is None:
             self.observed.note_uncounted()
@@ -169,8 +183,14 @@ def generate_events(
 
 def usage_in(body: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the counts that an answer reports, None if it reports none."""
-    members = object_of(bytes(body)) or {}
-    read, written = count_in(members, INPUT), count_in(members, OUTPUT)
+    read, written = _counts(object_of(bytes(body)) or {})
     if read is None and written is None:
         return None
     return TokenUsage(input_tokens=read, output_tokens=written)
+
+
+def _counts(members: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Return the counts of the prompt and the answer in a piece, or in an error in it."""
+    error = object_in(members, "error")
+    holder = error if INPUT in error or OUTPUT in error else members
+    return count_in(holder, INPUT), count_in(holder, OUTPUT)

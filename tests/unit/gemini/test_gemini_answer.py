@@ -442,7 +442,7 @@ def test_invariants_of_usage(
 
 
 def test_nothing_follows_the_error_of_a_stream() -> None:
-    """Its text would be neither an answer nor charged as one."""
+    """The caller has the error; text that comes behind it is paid, so it is metered."""
     events, seen = streamed(sse({"error": {"code": 500, "message": "Died."}}, piece({"text": "x"})))
     assert [type(one) for one in events] == [Failed]
-    assert (seen.is_error, seen.has_content) == (True, False)
+    assert (seen.is_error, seen.has_content) == (True, True)

@@ -181,7 +181,7 @@ def test_bodies_that_are_no_stream() -> None:
     assert streamed(b'{"error":"no model"}')[0] == [
         Failed(code="upstream_error", message="no model")
     ]
-    events, seen = streamed(sse({"error": 5}, {"text_output": "late"}))
+    events, seen = streamed(sse({"error": {"code": 5}}, {"text_output": "late"}))
     assert events == [Failed(code="upstream_error", message="The upstream failed.")]
     assert not seen.is_done
     assert streamed(b"<html>")[1].is_whole

@@ -32,10 +32,16 @@ from gateway.wire.anthropic.usage import (
     usage_from_wire,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
+from gateway.wire.foreign_json import is_raw_error
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.shapes import UNREADABLE, is_there, without_halves_of_pairs
+from gateway.wire.openai.answer.shapes import (
+    UNREADABLE,
+    is_there,
+    usage_in_error,
+    without_halves_of_pairs,
+)
 from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
@@ -51,9 +57,10 @@ _NO_CONTENT = frozenset({b"", b"null", b"[]"})
 def usage_in(body: bytes) -> TokenUsage | None:
     """Return the usage that a message, an event or an error reports; None if it reports none."""
     try:
-        usage = decode_message(body).usage
+        message = decode_message(body)
     except UNREADABLE:
         return None
+    usage = message.usage if is_there(message.usage) else usage_in_error(message.error)
     return usage_from_wire(usage) if is_there(usage) else None
 
 
@@ -85,8 +92,10 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
     part = with_cost(renamed_body, message.usage, None)
     observed.upstream_id = word_in(message.id)
     observed.finish_reason = word_in(message.stop_reason)
-    observed.is_error = is_there(message.error)
+    observed.is_error = is_raw_error(message.error)
     usage = usage_from_wire(message.usage) if is_there(message.usage) else None
+    if usage is None and observed.is_error and (within := usage_in(body)) is not None:
+        observed.note_final(within)
     if usage is not None:
         observed.note_final(usage)
         note_words(observed, message.usage)
@@ -135,6 +144,7 @@ class MessageStream:
     observed: Observed
     _splitter: EventSplitter = field(default_factory=EventSplitter)
     _figures: StreamFigures = field(init=False)
+    _has_failed: bool = False  # an error was sent on, and nothing follows it
 
     def __post_init__(self) -> None:
         """Start before the first figure."""
@@ -156,8 +166,10 @@ class MessageStream:
     def _rewritten_event(self, event: bytes) -> AnswerPart:
         """Return a stream's event for the caller; record its usage and content."""
         payload = data_of(event)
-        if self.observed.is_done or self.observed.is_error or payload == DONE:
+        if self.observed.is_done or payload == DONE:
             return self._meter_after_end(payload)
+        if self._has_failed:
+            return self._meter_after_error(event)
         if payload is None:
             return event  # a comment keeps the connection open
         try:
@@ -181,8 +193,8 @@ class MessageStream:
         elif kind == _MESSAGE_DELTA:
             return self._finish(event, payload, decoded)
         elif kind == _MESSAGE_STOP:
-            self.observed.is_done = True
-        elif is_there(decoded.error):
+            self.observed.is_done = not self.observed.is_error
+        elif is_raw_error(decoded.error):
             return self._fail(payload)
         return event
 
@@ -230,9 +242,18 @@ class MessageStream:
 
     def _fail(self, payload: bytes) -> bytes:
         """Record an upstream's error event, and return ours with its message."""
-        self.observed.is_error = True
+        self.observed.is_error = self._has_failed = True
+        if (usage := usage_in(payload)) is not None:
+            self.observed.note_final(usage)
         error = read_error(payload)
         return error_event(code_of(error), error.message)
+
+    def _meter_after_error(self, event: bytes) -> bytes:
+        """Drop an event after an error, but meter its content and its usage."""
+        self._has_failed = False
+        self._rewritten_event(event)
+        self._has_failed = True
+        return b""
 
     def _meter_after_end(self, payload: bytes | None) -> bytes:
         """Drop everything after the end, but meter a usage that has not come before."""

@@ -20,6 +20,7 @@ from gateway.wire.anthropic.usage import (
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    is_error,
     object_in,
     object_of,
     objects_in,
@@ -55,9 +56,10 @@ _FINISHES = {
 
 
 class _Holder(msgspec.Struct):
-    """The member `usage` of a message or an event, undecoded."""
+    """The members of a message or an event that may have a usage, undecoded."""
 
     usage: msgspec.Raw = msgspec.Raw()
+    error: msgspec.Raw = msgspec.Raw()
 
 
 class _Start(msgspec.Struct):
@@ -96,9 +98,15 @@ class MessagesReader:
         payload = data_of(sent)
         if payload is None or payload == DONE:
             return []
-        if self.observed.is_done or self.observed.is_error:
+        if self.observed.is_done:
             self._meter_after_end(payload)
             return []
+        has_failed = self.observed.is_error
+        events = self._read(payload)
+        return [] if has_failed else events
+
+    def _read(self, payload: bytes) -> list[AnswerEvent]:
+        """Return the neutral events of one event's data; content and usage are metered."""
         event = object_of(payload)
         if event is None:
             self.observed.note_unread()
@@ -116,7 +124,7 @@ class MessagesReader:
             return self._finish(payload, object_in(event, "delta"))
         if kind == "message_stop":
             return self._stop()
-        if event.get("error") is not None:
+        if is_error(event.get("error")):
             return [self._fail(payload)]
         return []
 
@@ -191,12 +199,14 @@ class MessagesReader:
 
     def _stop(self) -> list[AnswerEvent]:
         """Return the end of the answer, with its usage."""
-        self.observed.is_done = True
+        self.observed.is_done = not self.observed.is_error
         return [*used(self.observed), Ended()]
 
     def _fail(self, payload: bytes) -> Failed:
         """Record an upstream's error, which ends the stream."""
         self.observed.is_error = True
+        if (usage := _usage_in(payload)) is not None:
+            self.observed.note_final(usage)
         error = read_error(payload)
         return Failed(code=code_of(error), message=error.message)
 
@@ -219,7 +229,7 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         raise UnreadableAnswer("no message of its dialect")
     observed.upstream_id = short_text_in(message, "id") or None
     observed.finish_reason = short_text_in(message, "stop_reason") or None
-    observed.is_error = message.get("error") is not None
+    observed.is_error = is_error(message.get("error"))
     if (usage := _usage_in(body)) is not None:
         observed.note_final(usage)
         note_words(observed, _decode_holder(without_halves(body)).usage)
@@ -284,7 +294,10 @@ def _finished(stop_reason: str, holder: dict[str, Any]) -> Finished:
 def _usage_in(body: bytes) -> TokenUsage | None:
     """Return the usage in a body; None if it reports none or cannot be read."""
     try:
-        usage = _decode_holder(without_halves(body)).usage
+        holder = _decode_holder(without_halves(body))
+        usage = holder.usage
+        if bytes(usage) in (b"", b"null") and bytes(holder.error).startswith(b"{"):
+            usage = _decode_holder(holder.error).usage
     except _UNREADABLE:
         return None
     return usage_from_wire(usage) if bytes(usage) not in (b"", b"null") else None

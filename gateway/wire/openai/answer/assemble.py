@@ -22,8 +22,9 @@ import msgspec
 from gateway.domain.operation import Operation
 from gateway.domain.request.request import RequestBody
 from gateway.errors import UpstreamError
-from gateway.wire.foreign_json import is_quick
+from gateway.wire.foreign_json import is_quick, is_raw_error
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.openai.bounds import MAX_CHOICES
 from gateway.wire.openai.error import read_error
 from gateway.wire.openai.usage import usage_from_wire
@@ -292,9 +293,10 @@ class Assembler:
             chunk = _decode_chunk(without_halves(payload))
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
             raise _final_error(_UNREADABLE) from None
-        if bytes(chunk.error) != b"null":
-            self.observed.is_error, self._error = True, payload
-            return
+        if is_raw_error(chunk.error):
+            self.observed.is_error, self._error = True, self._error or payload
+            if (usage := usage_in(payload)) is not None:
+                self.observed.note_final(usage)
         self._head = self._head or chunk
         self._note_chunk(chunk)
         for choice in chunk.choices:

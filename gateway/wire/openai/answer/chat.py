@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import is_quick
+from gateway.wire.foreign_json import is_quick, is_raw_error
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
@@ -190,6 +190,7 @@ class ChatStream:
     _new_head: bytes = b""
     _repeated: RepeatedEvent = field(default_factory=RepeatedEvent, repr=False)
     _choice: int = 0  # the choice of the repeating events
+    _has_failed: bool = False  # an error was sent on, and nothing follows it
     _ended: list[TokenUsage] = field(default_factory=list, repr=False)  # of ended choices
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
@@ -207,6 +208,8 @@ class ChatStream:
 
     def _rewritten_event(self, event: bytes) -> AnswerPart:
         """Return a stream event for the caller, with the caller's model name; note its usage."""
+        if self._has_failed:
+            return self._meter_after_error(event)
         repetition = self._repeated.match(event)
         if repetition is not None:
             return self._note_repetition(repetition)
@@ -225,15 +228,25 @@ class ChatStream:
             note_unread_event(self.observed, payload)
             return event
         _note_chunk(self.observed, chunk)
-        if is_there(chunk.error):
+        if chunk.error is not ABSENT and is_raw_error(chunk.error):
+            self._has_failed = True
             if (usage := usage_of(chunk)) is not None:
                 self.observed.note_final(usage)
+            else:
+                self._note_without_usage(chunk)
             # The `code` of vLLM's errors is a number, which strict clients cannot read.
             return error_event("upstream_error", read_error(payload).message, is_responses=False)
         rewritten = self._spliced_chunk(event, payload, chunk)
         if isinstance(rewritten, bytes):  # an event with the cost comes once
             self._learn(event, rewritten, chunk)
         return rewritten
+
+    def _meter_after_error(self, event: bytes) -> bytes:
+        """Drop an event after an error, but meter its content and its usage."""
+        self._has_failed = False
+        self._rewritten_event(event)
+        self._has_failed = True
+        return b""
 
     def _note_repetition(self, new: Repetition) -> bytes:
         """Record the values of an event that was rewritten by comparison, without decoding; return
@@ -447,7 +460,8 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     """Record everything in a chunk except its usage: id, finish reason, content, text."""
     observed.upstream_id = chunk.id or observed.upstream_id
     observed.service_tier = chunk.service_tier or observed.service_tier
-    observed.is_error = observed.is_error or is_there(chunk.error)
+    if chunk.error is not ABSENT:
+        observed.is_error = observed.is_error or is_raw_error(chunk.error)
     for choice in chunk.choices or ():
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer

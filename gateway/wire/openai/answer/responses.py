@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick
+from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
@@ -59,7 +59,7 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     places = locate(body) if len(body) <= MAX_DECODED_BYTES else places_in(body, response)
     observed.is_unfinished = response.status in _UNFINISHED
     _note_response(observed, response, is_last=not observed.is_unfinished)
-    observed.is_error = is_there(response.error)
+    observed.is_error = is_raw_error(response.error)
     if observed.final is None:
         observed.collects_text = True
         _collect_output(observed, response.output)
@@ -135,7 +135,7 @@ class ResponseStream:
         try:
             decoded = decode_event(payload)
             self._note_delta(decoded)
-            is_bare = decoded.type is None and is_there(decoded.error)
+            is_bare = decoded.type is None and is_raw_error(decoded.error)
             self.observed.is_error = (
                 self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
             )
@@ -144,6 +144,8 @@ class ResponseStream:
                     self.observed.note_final(usage)
                 return error_event("upstream_error", read_error(payload).message, is_responses=True)
             if not bytes(decoded.response):
+                if decoded.type == "error" and (usage := usage_in(payload)) is not None:
+                    self.observed.note_final(usage)
                 return event
             return changed(
                 self._spliced_response(payload, decoded), lambda new: with_data(event, new)

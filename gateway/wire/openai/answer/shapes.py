@@ -15,13 +15,14 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import SMALL_BYTES
+from gateway.wire.foreign_json import SMALL_BYTES, is_raw_error
 from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.usage import (
     stated_geo,
     stated_tier,
+    usage_from_groq,
     usage_from_wire,
     with_other_models,
 )
@@ -69,6 +70,14 @@ class UsageBody(msgspec.Struct):
     model: msgspec.Raw = ABSENT
     usage: msgspec.Raw = ABSENT
     usage_breakdown: msgspec.Raw = ABSENT
+    error: msgspec.Raw = ABSENT
+    x_groq: msgspec.Raw = ABSENT
+
+
+class _UsageHolder(msgspec.Struct):
+    """An error's usage."""
+
+    usage: msgspec.Raw = ABSENT
 
 
 class ResponseBody(msgspec.Struct):
@@ -105,6 +114,7 @@ def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
 
 _decode_chunk = msgspec.json.Decoder(Chunk).decode
 decode_usage = msgspec.json.Decoder(UsageBody).decode
+_decode_usage_holder = msgspec.json.Decoder(_UsageHolder).decode
 _decode_response = msgspec.json.Decoder(ResponseBody).decode
 _decode_text = msgspec.json.Decoder(str | None).decode
 _RawChoice, _RawChunk, _RawResponse = (
@@ -167,11 +177,24 @@ def is_there(raw: msgspec.Raw) -> bool:
     return raw is not ABSENT and bytes(raw) != b"null"
 
 
+def usage_in_error(error: msgspec.Raw) -> msgspec.Raw:
+    """Return the usage inside an error of any upstream, absent if there is none."""
+    if not bytes(error).startswith(b"{"):
+        return ABSENT
+    try:
+        return _decode_usage_holder(error).usage
+    except UNREADABLE:
+        return ABSENT
+
+
 def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
-    """Return the usage in a decoded answer or chunk; None if it reports none or one that cannot be
-    read.
+    """Return the usage in a decoded answer or chunk, or in its error; None if it reports none or
+    one that cannot be read.
     """
     usage = usage_from_wire(answer.usage) if is_there(answer.usage) else None
+    if usage is None and answer.error is not ABSENT and is_raw_error(answer.error):
+        within = usage_in_error(answer.error)
+        usage = usage_from_wire(within) if is_there(within) else None
     if usage is None or isinstance(answer, ResponseBody) or answer.usage_breakdown is ABSENT:
         return usage
     model = answer.model if isinstance(answer, Chunk) else _text_of(answer.model)
@@ -192,9 +215,13 @@ def usage_in(body: bytes) -> TokenUsage | None:
     An error may report it too: an upstream that reports work is believed.
     """
     try:
-        return usage_of(decode_usage(body))
+        read = decode_usage(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
+    usage = usage_of(read)
+    if usage is None and read.x_groq is not ABSENT:
+        return usage_from_groq(read.x_groq, model=_text_of(read.model))
+    return usage
 
 
 def note_unread_event(observed: Observed, payload: bytes) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, written
-from gateway.wire.foreign_json import MAX_SHORT_CHARS
+from gateway.wire.foreign_json import MAX_SHORT_CHARS, is_raw_error
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import ChatStream
 from gateway.wire.openai.answer.last_event import DONE
@@ -78,7 +78,7 @@ class ChatReader(Struct):
     def _chunk_events(self, payload: bytes) -> list[AnswerEvent]:
         """Return the events of one chunk. Raises an error of `UNREADABLE`."""
         answer = _decode_answer(without_halves(payload))
-        if is_there(answer.error):
+        if is_raw_error(answer.error):
             return self._last(Failed(code=_ERROR, message=read_error(payload).message))
         found: list[AnswerEvent] = []
         if not self._has_started:
