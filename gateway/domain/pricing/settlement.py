@@ -128,6 +128,10 @@ def settle(
     if final is None and running is None and not evidence.was_served:
         return _NOTHING
     bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee)
+    if final is not None and final.has_unread:
+        running = (
+            None  # the final report may hold any number, so an earlier one cannot stand for it
+        )
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
         return bill.charge(final, UsageSource.PROVIDER)
     if running is not None and not evidence.is_behind and evidence.can_be(running):

@@ -11,11 +11,12 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
+    is_unread,
     object_in,
     object_of,
     objects_in,
@@ -153,6 +154,9 @@ def usage_of(members: dict[str, Any]) -> TokenUsage:
     return TokenUsage(
         input_tokens=count_in(members, "prompt_eval_count") or 0,
         output_tokens=count_in(members, "eval_count") or 0,
+        unexplained_tokens=UNREADABLE
+        if is_unread(members, "prompt_eval_count", "eval_count")
+        else None,
     )
 
 
