@@ -88,10 +88,10 @@ _NO_WRITES, _NO_CALLS, _NO_DETAILS = _Writes(), _Calls(), _OutputDetails()
 _NO_WORDS = _Words()
 _EMPTY_USAGE = TokenUsage()
 Members = Mapping[str, msgspec.Raw]
-_ZERO = rb'(?:"?0{1,40}(?:\.0{1,40})?"?|null)'
-# A count of 0, or an object of them.
-_ZEROS = re.compile(
-    rb'%b|\{\s*(?:"[A-Za-z0-9_]{1,64}"\s*:\s*%b\s*(?:,\s*|(?=\})))*\}' % (_ZERO, _ZERO)
+_NUMBER_0 = rb'(?:"?0{1,40}(?:\.0{1,40})?"?|null)'
+_ZERO = re.compile(_NUMBER_0)
+_OBJECT_OF_ZEROS = re.compile(
+    rb'\{\s*(?:"[A-Za-z0-9_]{1,64}"\s*:\s*%b\s*(?:,\s*|(?=\})))*\}' % _NUMBER_0
 )
 _EMPTY = re.compile(rb"\[\s*\]|0|false|\"\"")  # an object without a count, as some servers write it
 _OF_PROMPT = (
@@ -235,7 +235,8 @@ def _yields(name: str, value: msgspec.Raw, known: Members) -> bool:
     """Return True if a figure of the prompt is 0 and there was an earlier one: some servers send a
     prompt of 0 in one of the two events.
     """
-    return name in _OF_PROMPT and name in known and _ZEROS.fullmatch(bytes(value)) is not None
+    zero = _OBJECT_OF_ZEROS if name in _COUNTS_IN else _ZERO
+    return name in _OF_PROMPT and name in known and zero.fullmatch(bytes(value)) is not None
 
 
 def _without(members: Members, names: tuple[str, ...]) -> Members:
