@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import msgspec
@@ -24,7 +25,8 @@ MAX_DECODED_VALUES = 20_000  # objects and arrays; members of objects count sepa
 MAX_WHOLE_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
 MAX_SHORT_CHARS = 256  # of an id or a word
 _MOST = 2**63 - 1  # a longer number is not a count and fits in no column
-_WHOLE_NUMBER = re.compile(r"-?[0-9]{1,19}")
+# Of bounded length, so that the arithmetic is too.
+_NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
 # `RecursionError`: deep nesting. `ValueError`: a number of thousands of digits.
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
 
@@ -77,11 +79,12 @@ def short_text_in(holder: Any, name: str) -> str:
 def count_in(holder: Any, name: str) -> int | None:
     """Return a member that is a whole number of 64 bits; None if it is absent or anything else.
 
-    `500.0` and `"500"` are 500 as well: Google's JSON writes large integers as texts.
+    `500.0`, `5e2` and `"500"` are 500 as well: Google's JSON writes large integers as texts.
     """
     value: Any = holder.get(name) if isinstance(holder, dict) else None
-    is_written_as_text = isinstance(value, str) and _WHOLE_NUMBER.fullmatch(value)
-    if is_written_as_text or (isinstance(value, float) and value.is_integer()):
+    if isinstance(value, str):
+        return whole_number(value)
+    if isinstance(value, float) and value.is_integer():
         value = int(value)
     is_count = type(value) is int and -_MOST - 1 <= value <= _MOST
     return value if is_count else None
@@ -101,6 +104,35 @@ def is_raw_error(raw: msgspec.Raw) -> bool:
     """Return True if an undecoded member `error` is an error, as `is_error`."""
     text = bytes(raw)
     return text[:1] in (b"{", b'"') and bool(text[1:-1].strip())
+
+
+def is_unread(holder: Any, *names: str) -> bool:
+    """Return True if one of these members is there and is no count: no whole number from 0 on."""
+    counts = [
+        count_in(holder, name)
+        for name in names
+        if isinstance(holder, dict) and holder.get(name) is not None
+    ]
+    return any(count is None or count < 0 for count in counts)
+
+
+def whole_number(text: str) -> int | None:
+    """Return the whole number of 64 bits that a text is in any notation of JSON (`700`, `700.0`,
+    `7e2`); None for any other text.
+    """
+    if _NUMBER.fullmatch(text) is None:
+        return None
+    number = Decimal(text)
+    is_count = -_MOST - 1 <= number <= _MOST and number == number.to_integral_value()
+    return int(number) if is_count else None
+
+
+def count_from_json(value: bytes) -> int | None:
+    """Return the whole number of 64 bits that a JSON value is, as a number or as a text; None for
+    any other value.
+    """
+    is_text = len(value) > 1 and value.startswith(b'"')
+    return whole_number((value[1:-1] if is_text else value).decode("latin-1"))
 
 
 def time_in(holder: Any, name: str) -> int:

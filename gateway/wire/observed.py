@@ -113,7 +113,9 @@ class Observed(msgspec.Struct, kw_only=True):
         if self.final is not None or not self._behind:
             return self.final if self.final is not None else self.running
         running = self.running
-        return None if running is None else replace(running, **_NO_ANSWER)
+        if running is None or running.has_unread:
+            return running
+        return replace(running, **_NO_ANSWER)
 
     @property
     def has_running(self) -> bool:

@@ -12,6 +12,9 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is the reporter's error
+UNREADABLE = (
+    -MOST_TOKENS
+)  # as unexplained tokens: a count is there and no number, so all are unsure
 MAX_STORED_COUNT = 10**18  # a longer count is cut to it: equally untrue, but short enough to keep
 
 
@@ -96,6 +99,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     `unexplained_tokens` are those of the reported total that no part explains; negative if its
     parts are more than a total. Such a report contradicts itself. They are in no other count.
+    `UNREADABLE` there marks a report with a count that cannot be read.
     """
 
     input_tokens: int | None = None
@@ -140,6 +144,11 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             or self.x_search_calls
             or self.other_model_calls
         )
+
+    @property
+    def has_unread(self) -> bool:
+        """Return True if a reported count could not be read, which may be any number."""
+        return self.unexplained_tokens is not None and self.unexplained_tokens <= UNREADABLE
 
     @property
     def lacks_prompt(self) -> bool:

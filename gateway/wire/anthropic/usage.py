@@ -21,7 +21,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import asdict, replace
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
+from gateway.wire.foreign_json import count_from_json
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.surrogates import without_halves
@@ -68,6 +69,7 @@ class _Usage(msgspec.Struct):
     output_tokens_details: _OutputDetails | None = None
     server_tool_use: _Calls | None = None
     iterations: list[_Iteration] | None = None
+    total_tokens: _Count | None = None  # Anthropic has none; it is in the usage of some others
 
 
 class _Words(msgspec.Struct):
@@ -79,45 +81,69 @@ class _Words(msgspec.Struct):
 
 
 _COMPACTION = "compaction"
+_MESSAGE = "message"
 _OF_OTHER_MODELS = frozenset({"advisor_message", "fallback_message"})
+_KINDS = _OF_OTHER_MODELS | {_COMPACTION, _MESSAGE}
 _NO_WRITES, _NO_CALLS, _NO_DETAILS = _Writes(), _Calls(), _OutputDetails()
 _NO_WORDS = _Words()
 _EMPTY_USAGE = TokenUsage()
 Members = Mapping[str, msgspec.Raw]
-_NONZERO = re.compile(rb"(?<![A-Za-z_])[1-9]")  # a digit of a value, not of a name
+_NUMBER_0 = rb'(?:"?0{1,40}(?:\.0{1,40})?"?|null)'
+_ZERO = re.compile(_NUMBER_0)
+_OBJECT_OF_ZEROS = re.compile(
+    rb'\{\s*(?:"[A-Za-z0-9_]{1,64}"\s*:\s*%b\s*(?:,\s*|(?=\})))*\}' % _NUMBER_0
+)
+_EMPTY = re.compile(rb"\[\s*\]|0|false|\"\"")  # an object without a count, as some servers write it
 _OF_PROMPT = (
     "input_tokens",
     "cache_read_input_tokens",
     "cache_creation_input_tokens",
     "cache_creation",
 )
-_OF_OUTPUT = ("output_tokens", "output_tokens_details")
-_NESTED = frozenset({"cache_creation", "server_tool_use", "output_tokens_details"})
+_OF_OUTPUT = ("output_tokens", "output_tokens_details", "total_tokens")
+# The counts of each object; those of a usage and of an iteration are the same.
+_COUNTS_IN: Mapping[str, tuple[str, ...]] = {
+    "cache_creation": _Writes.__struct_fields__,
+    "server_tool_use": _Calls.__struct_fields__,
+    "output_tokens_details": _OutputDetails.__struct_fields__,
+}
+_TOP_COUNTS = (
+    "input_tokens",
+    "cache_read_input_tokens",
+    "cache_creation_input_tokens",
+    "output_tokens",
+    "total_tokens",
+)
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_words = msgspec.json.Decoder(_Words).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
 
 
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the token counts that a usage object reports; None if there is none or it cannot be
     read.
 
-    Never raises, whatever the bytes are: settling depends on it. A member that is missing, null or
-    not a whole number of 64 bits stays None: missing is never 0.
+    Never raises, whatever the bytes are: settling depends on it. A member that is missing or null
+    stays None: missing is never 0. One that is no whole number of 64 bits marks the usage as
+    `UNREADABLE`.
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
+    has_unread = False
     try:
         wire = _decode(raw)
     except _UNREADABLE:
-        wire = msgspec.convert(_counts(raw), _Usage)
-    usage = _normal(wire)
+        found, has_unread = _counts(raw)
+        wire = msgspec.convert(found, _Usage)
+    usage = top = _normal(wire)
     others = 0
+    turns = _EMPTY_USAGE
     for iteration in (wire.iterations or ())[:MAX_ITERATIONS]:
         others += iteration.type in _OF_OTHER_MODELS
         if iteration.type == _COMPACTION:
             usage = _sum_of(usage, _normal(iteration))
+        elif iteration.type == _MESSAGE:
+            turns = _sum_of(turns, _normal(iteration))
     calls = wire.server_tool_use or _NO_CALLS
     details = wire.output_tokens_details or _NO_DETAILS
     usage = replace(
@@ -126,7 +152,25 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         web_search_calls=calls.web_search_requests,
         other_model_calls=others or None,
     )
-    return None if usage == _EMPTY_USAGE else usage
+    if usage == _EMPTY_USAGE:
+        return None
+    if has_unread:
+        return replace(usage, unexplained_tokens=UNREADABLE)
+    gap = usage.unexplained_tokens or _contradiction(wire, top, turns)
+    return replace(usage, unexplained_tokens=gap) if gap else usage
+
+
+def _contradiction(wire: _Usage, top: TokenUsage, turns: TokenUsage) -> int | None:
+    """Return the tokens by which a usage contradicts its total or the sum of its turns, None if it
+    does not. The total has or leaves out the tokens of the cache.
+    """
+    for name in ("input_tokens", "output_tokens"):
+        of_turns, on_top = getattr(turns, name) or 0, getattr(top, name) or 0
+        if of_turns > on_top:
+            return max(on_top - of_turns, 1 - MOST_TOKENS)
+    answer = wire.output_tokens or 0
+    whole, fresh = (top.input_tokens or 0) + answer, (wire.input_tokens or 0) + answer
+    return None if wire.total_tokens in (None, whole, fresh) else wire.total_tokens - whole
 
 
 class StreamFigures:
@@ -191,7 +235,8 @@ def _yields(name: str, value: msgspec.Raw, known: Members) -> bool:
     """Return True if a figure of the prompt is 0 and there was an earlier one: some servers send a
     prompt of 0 in one of the two events.
     """
-    return name in _OF_PROMPT and name in known and _NONZERO.search(bytes(value)) is None
+    zero = _OBJECT_OF_ZEROS if name in _COUNTS_IN else _ZERO
+    return name in _OF_PROMPT and name in known and zero.fullmatch(bytes(value)) is not None
 
 
 def _without(members: Members, names: tuple[str, ...]) -> Members:
@@ -217,6 +262,8 @@ def highest(before: Members, now: Members) -> Members:
     earlier, later = _read_members(before), _read_members(now)
     if earlier is None or not earlier.is_plausible:
         return found
+    if later is not None and later.has_unread:
+        return found  # the earlier one cannot stand for what is not known
     for names, count in ((_OF_PROMPT, "input_tokens"), (_OF_OUTPUT, "output_tokens")):
         known = getattr(earlier, count)
         if known is None or known <= (getattr(later, count, None) or 0):
@@ -309,36 +356,47 @@ def _sum(counts: Iterable[int | None]) -> int | None:
     return sum(known) if known else None
 
 
-def _counts(raw: msgspec.Raw | bytes) -> dict[str, Any]:
-    """Return the readable counts of a usage that cannot be decoded as a whole.
+def _counts(
+    raw: msgspec.Raw | bytes, names: tuple[str, ...] = _TOP_COUNTS
+) -> tuple[dict[str, Any], bool]:
+    """Return the readable counts of a usage that cannot be decoded as a whole, and whether another
+    count is there and cannot be read.
 
-    `500.0` and `"500"` are 500 as well; `true` is not a number.
+    `500.0`, `5e2` and `"500"` are 500 as well; `true` is not a number.
     """
     found: dict[str, Any] = {}
+    has_unread = False
     for name, member in usage_members(raw).items():
         value = bytes(member)
-        number = _WHOLE_NUMBER.fullmatch(value)
-        if name in _NESTED:
-            if value.startswith(b"{"):
-                found[name] = _counts(value)
-        elif name == "iterations":
-            if value.startswith(b"["):
-                found[name] = _iterations(value)
-        elif number is not None and _LEAST <= (count := int(number[2])) <= _MOST:
-            found[name] = count
-    return found
+        if name in names:
+            number = count_from_json(value)
+            found |= {} if number is None else {name: number}
+            has_unread |= number is None
+        elif names is _TOP_COUNTS and name in _COUNTS_IN and value.startswith(b"{"):
+            found[name], is_inner_unread = _counts(value, _COUNTS_IN[name])
+            has_unread |= is_inner_unread
+        elif names is _TOP_COUNTS and name == "iterations" and value.startswith(b"["):
+            found[name], is_inner_unread = _iterations(value)
+            has_unread |= is_inner_unread
+        elif names is _TOP_COUNTS and (name in _COUNTS_IN or name == "iterations"):
+            has_unread |= _EMPTY.fullmatch(value) is None
+    return found, has_unread
 
 
-def _iterations(value: bytes) -> list[dict[str, Any]]:
-    """Return the readable counts of each sampling that has a type.
+def _iterations(value: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """Return the readable counts of each sampling that has a type, and whether one of them cannot
+    be read.
 
     `value` is a list of a usage whose members were read, so it is valid JSON.
     """
     found = []
+    has_unread = False
     for item in msgspec.json.decode(value, type=list[msgspec.Raw])[:MAX_ITERATIONS]:
         kind = (
             bytes(usage_members(item).get("type", msgspec.Raw(b""))).strip(b'"').decode("latin-1")
         )
-        if kind == _COMPACTION or kind in _OF_OTHER_MODELS:
-            found.append({**_counts(item), "type": kind})
-    return found
+        if kind in _KINDS:
+            counts, is_unread = _counts(item)
+            found.append({**counts, "type": kind})
+            has_unread |= is_unread
+    return found, has_unread

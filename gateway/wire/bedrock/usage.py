@@ -10,22 +10,32 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.foreign_json import count_in, objects_in, text_in
+from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.wire.foreign_json import count_in, is_unread, objects_in, text_in
 
 _EMPTY_USAGE = TokenUsage()
+_NO_COUNT = TokenUsage(unexplained_tokens=UNREADABLE)
 MAX_TIER_CHARS = 64
+_COUNTS = (
+    "inputTokens",
+    "outputTokens",
+    "cacheReadInputTokens",
+    "cacheWriteInputTokens",
+    "totalTokens",
+)
 
 
 def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
     """Return the token counts that a usage object reports; None if it reports none.
 
     Counts of the cache are left out if nothing was cached. If the total shows that there is more
-    than prompt and answer, an absent count is unknown.
+    than prompt and answer, an absent count is unknown. One that is there and cannot be read marks
+    the usage.
     """
     prompt, answer = count_in(wire, "inputTokens"), count_in(wire, "outputTokens")
     read, written = count_in(wire, "cacheReadInputTokens"), count_in(wire, "cacheWriteInputTokens")
-    gap = _unexplained(wire, (prompt or 0) + (answer or 0))
+    is_sure = not _has_unread(wire)
+    gap = _unexplained(wire, (prompt or 0) + (answer or 0)) if is_sure else UNREADABLE
     if prompt is not None and answer is not None and gap is None:
         read, written = read or 0, written or 0
     usage = TokenUsage(
@@ -36,7 +46,19 @@ def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
         output_tokens=answer,
         unexplained_tokens=gap,
     )
-    return None if usage == _EMPTY_USAGE else usage
+    return None if usage in (_EMPTY_USAGE, _NO_COUNT) else usage
+
+
+def _has_unread(wire: dict[str, Any]) -> bool:
+    """Return True if a count is there and cannot be read."""
+    details = wire.get("cacheDetails")
+    is_list = not details or isinstance(details, list)
+    parts = objects_in(wire, "cacheDetails")
+    return (
+        is_unread(wire, *_COUNTS)
+        or not is_list
+        or any(is_unread(detail, "inputTokens") for detail in parts)
+    )
 
 
 def tier_of(holder: dict[str, Any]) -> str | None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.foreign_json import count_in, object_of, objects_in, text_in
+from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.wire.foreign_json import count_in, is_unread, object_of, objects_in, text_in
 
 # The tiers that have prices of their own; Vertex states them as a kind of traffic.
 _TIERS = {
@@ -29,6 +29,7 @@ _MODALITIES = {
     "candidatesTokenCount": "candidates",
 }
 _COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+_ALL_COUNTS = (*_MODALITIES, "thoughtsTokenCount", "totalTokenCount")
 
 
 def usage_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -105,11 +106,13 @@ def _output(members: dict[str, Any], candidates: int, thoughts: int) -> int:
 
 def _unexplained(members: dict[str, Any], counted: int) -> int | None:
     """Return the tokens of the total that are in no part, negative if parts are more than their
-    whole; None if nothing contradicts.
+    whole, `UNREADABLE` if a count cannot be read; None if nothing contradicts.
 
     The total is that of prompt, tool results, thoughts and candidates (ai.google.dev/api,
     "UsageMetadata"), and a report of less than it does not name the missing part.
     """
+    if _has_unread(members):
+        return UNREADABLE
     total = count_in(members, "totalTokenCount")
     if total is not None and total != counted:
         return total - counted
@@ -118,6 +121,20 @@ def _unexplained(members: dict[str, Any], counted: int) -> int | None:
         if parts > (count_in(members, whole) or 0):
             return (count_in(members, whole) or 0) - parts
     return None
+
+
+def _has_unread(members: dict[str, Any]) -> bool:
+    """Return True if a count is there and cannot be read."""
+    lists = [members.get(f"{what}TokensDetails") for what in _MODALITIES.values()]
+    return (
+        is_unread(members, *_ALL_COUNTS)
+        or any(bool(one) and not isinstance(one, list) for one in lists)
+        or any(
+            is_unread(one, "tokenCount")
+            for what in _MODALITIES.values()
+            for one in _details(members, what)
+        )
+    )
 
 
 def _details(members: dict[str, Any], what: str) -> tuple[dict[str, Any], ...]:

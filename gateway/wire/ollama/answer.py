@@ -12,12 +12,13 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
     is_error,
+    is_unread,
     object_in,
     object_of,
     objects_in,
@@ -173,6 +174,9 @@ def usage_of(members: dict[str, Any]) -> TokenUsage:
     return TokenUsage(
         input_tokens=count_in(members, "prompt_eval_count") or 0,
         output_tokens=count_in(members, "eval_count") or 0,
+        unexplained_tokens=UNREADABLE
+        if is_unread(members, "prompt_eval_count", "eval_count")
+        else None,
     )
 
 

@@ -4,8 +4,9 @@
 The names of each count stand in `usage_names`; Groq may put its usage into its own member. All of
 them count as the normal form does: cached, cache-write, audio and image tokens are parts of the
 prompt; reasoning, audio and image tokens are parts of the answer; rejected predictions are already
-included. A total that shows otherwise decides. vLLM's `multimodal_tokens` are not read: on a
-self-hosted engine every token costs the same.
+included. A total that shows otherwise decides. A count that is there and cannot be read, or stands
+in two places with two numbers, makes the usage implausible.
+vLLM's `multimodal_tokens` are not read: on a self-hosted engine every token costs the same.
 """
 
 from __future__ import annotations
@@ -17,19 +18,20 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
+from gateway.wire.foreign_json import count_from_json
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.openai.usage_names import (
     ALL,
-    HOLDERS,
+    COUNT_PATHS,
+    HOLDER_PATHS,
     INPUT_TEXT,
     INPUT_VIDEO,
-    LEAST,
-    MOST,
     OUTPUT_TEXT,
     TOTAL,
     WRITES_5M,
     Count,
+    Path,
     counts_of,
     lookup_in,
     usage_decoder,
@@ -118,6 +120,8 @@ _decode_usual = msgspec.json.Decoder(_Usual).decode
 _CALLS_OF_TOOLS = frozenset(
     name for name in TokenUsage.__struct_fields__ if name.endswith("_calls")
 )
+_READ_PATHS = COUNT_PATHS | HOLDER_PATHS
+_WHOLES = ("input_tokens", "output_tokens")
 _ONLY_READ = frozenset({WRITES_5M, INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT})
 _LIFETIMES = (
     WRITES_5M,
@@ -140,7 +144,8 @@ _decode_word = {
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_timings = msgspec.json.Decoder(_Timings).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-_WHOLE_NUMBER = re.compile(rb'("?)(-?(?:0|[1-9][0-9]{0,18}))(?:\.0{1,9})?\1')
+# Values of a holder without a count: some servers write an empty object as a list.
+_EMPTY = re.compile(rb"\[\s*\]|0|false|\"\"")
 
 # Output items of `/v1/responses` for tools that the provider runs and charges per call. The other
 # tools cost tokens.
@@ -162,9 +167,9 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the token counts that a usage object reports; None if there is none or it cannot be
     read.
 
-    Never raises, whatever the bytes are: settling depends on it. A member that is missing, null or
-    not a whole number of 64 bits stays None: missing is never 0. A value longer than any real usage
-    is not read.
+    Never raises, whatever the bytes are: settling depends on it. A member that is missing or null
+    stays None: missing is never 0. One that is no whole number of 64 bits marks the usage as
+    `UNREADABLE`. A value longer than any real usage is not read.
     """
     try:
         usual = _decode_usual(raw)
@@ -189,11 +194,15 @@ def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the token counts of a usage of any server, by the table of names."""
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
+    has_unread = False
     try:
         usage, lookup = usage_decoder()(raw), lookup_in(bytes(raw))
     except _UNREADABLE:
-        usage, lookup = msgspec.convert(_counts(raw), usage_type()), ALL
-    counts = counts_of(usage, lookup)
+        found, has_unread = _counts(raw)
+        usage, lookup = msgspec.convert(found, usage_type()), ALL
+    counts, cheaper = counts_of(usage, lookup)
+    if has_unread or any(counts.get(name, 0) < 0 for name in _ONLY_READ):
+        return _unread(counts)
     if not lookup.is_usual:
         _settle_rare(counts)
     total = counts.pop(TOTAL, None)
@@ -201,7 +210,18 @@ def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         gap = total - counts.get("input_tokens", 0) - counts.get("output_tokens", 0)
         if gap and (gap := _unexplained(counts, gap)):
             counts["unexplained_tokens"] = gap
+        else:  # the total confirms the dearer reading of the two wholes
+            cheaper = {name: low for name, low in cheaper.items() if name not in _WHOLES}
+    for name, low in cheaper.items():
+        contradiction = min(max(abs(counts.get(name, 0) - low), 1), MOST_TOKENS - 1)
+        counts.setdefault("unexplained_tokens", -contradiction)
     return TokenUsage(**counts) if counts else None
+
+
+def _unread(counts: dict[str, int]) -> TokenUsage | None:
+    """Return the readable counts of a usage, marked; None if there is none."""
+    known = {name: n for name, n in counts.items() if name not in _ONLY_READ and name != TOTAL}
+    return TokenUsage(**known, unexplained_tokens=UNREADABLE) if known else None
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -213,9 +233,10 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     models").
     """
     usage = usage_from_wire(raw)
-    if usage is not None and usage.input_tokens:
+    if usage is not None and (usage.input_tokens or usage.has_unread):
         return usage
-    total = _counts(raw).get(TOTAL)
+    found, has_unread = _counts(raw)
+    total = None if has_unread else found.get(TOTAL)
     return TokenUsage(input_tokens=total) if total else None
 
 
@@ -245,7 +266,7 @@ def with_other_models(
     try:
         found = _decode_breakdown(breakdown)
     except _UNREADABLE:
-        return usage
+        return msgspec.structs.replace(usage, other_model_calls=1)
     others = 0 if found is None else sum(one.model != model for one in found.models)
     return msgspec.structs.replace(usage, other_model_calls=others) if others else usage
 
@@ -414,24 +435,30 @@ def _total(counts: Iterable[int | None]) -> int | None:
     return total
 
 
-def _counts(raw: msgspec.Raw | bytes, levels: int = 3) -> dict[str, Any]:
-    """Return the readable counts of a usage that cannot be decoded as a whole, without its
-    malformed members.
+def _counts(raw: msgspec.Raw | bytes, at: Path = ()) -> tuple[dict[str, Any], bool]:
+    """Return the readable counts of a usage that cannot be decoded as a whole, and whether another
+    count is there and cannot be read.
 
-    Returns the whole numbers (`500.0` and `"500"` are 500 as well), and the objects with their
-    details; `true` is not a number.
+    Returns the whole numbers (`500.0`, `5e2` and `"500"` are 500 as well), and the objects with
+    their details; `true` is not a number.
     """
     found: dict[str, Any] = {}
+    has_unread = False
     try:
         members = _decode_members(without_halves(bytes(raw)))
     except _UNREADABLE:
-        return found
+        return found, has_unread
     for name, member in members.items():
-        value = bytes(member)
-        if name not in HOLDERS:
-            number = _WHOLE_NUMBER.fullmatch(value)
-            if number is not None and LEAST <= (count := int(number[2])) <= MOST:
-                found[name] = count
-        elif levels and value.startswith(b"{"):
-            found[name] = _counts(value, levels - 1)
-    return found
+        path, value = (*at, name), bytes(member)
+        if value == b"null" or path not in _READ_PATHS:
+            continue
+        if path in COUNT_PATHS:
+            number = count_from_json(value)
+            found |= {} if number is None else {name: number}
+            has_unread |= number is None
+        elif value.startswith(b"{"):
+            found[name], is_inner_unread = _counts(value, path)
+            has_unread |= is_inner_unread
+        else:
+            has_unread |= _EMPTY.fullmatch(value) is None
+    return found, has_unread

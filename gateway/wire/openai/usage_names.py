@@ -2,8 +2,9 @@
 makes the decoder of such a usage from the list; judges no usage.
 
 `openai_compatible` is every server without a row of its own, so the names of other gateways count
-too. Where one usage has a count in two places, the first place of the list wins: a detail is nearer
-to the provider's own figure than a copy of it at the top.
+too. The places of one count must agree. If they do not, the dearer reading counts: fewer cached
+tokens, and more of anything else. A 0 beside another number of these is a default that no one set
+(the usage of QuantumNous/new-api has both `prompt_tokens` and `input_tokens`, one of them 0).
 """
 
 from __future__ import annotations
@@ -146,8 +147,13 @@ def _places() -> Iterator[CountPlace]:
 
 
 PLACES: tuple[CountPlace, ...] = tuple(_places())
-# The names whose values are objects.
-HOLDERS = frozenset(name for place in PLACES for name in place.path[:-1])
+COUNT_PATHS = frozenset(place.path for place in PLACES)
+# The paths of the objects that hold counts.
+HOLDER_PATHS = frozenset(
+    place.path[:depth] for place in PLACES for depth in range(1, len(place.path))
+)
+# Of these, the lower number is the dearer reading.
+CHEAPER_KINDS = frozenset({"cached_input_tokens", "cached_audio_input_tokens"})
 _DIGITS = b"0123456789"
 MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
 
@@ -178,14 +184,15 @@ def usage_decoder() -> Callable[[msgspec.Raw | bytes], msgspec.Struct]:
 
 
 class Lookup(NamedTuple):
-    """The places to look at in a usage, the one that wins last; `get` reads all of them at once.
-    `is_usual` if all of them are counts that most usages have.
+    """The places to look at in a usage; `get` reads all of them at once. `is_usual` if all of them
+    are counts that most usages have, and `is_plain` if each count has one place.
     """
 
     names: tuple[str, ...]
     paths: tuple[Path, ...]
     get: Callable[[msgspec.Struct], tuple[int | None, ...]]
     is_usual: bool
+    is_plain: bool
 
 
 def lookup_in(usage: bytes) -> Lookup:
@@ -197,16 +204,29 @@ def lookup_in(usage: bytes) -> Lookup:
     return _lookup(usage.translate(None, _DIGITS)) if len(usage) < MOST_SHAPE_BYTES else ALL
 
 
-def counts_of(usage: msgspec.Struct, lookup: Lookup) -> dict[str, int]:
-    """Return the counts of a decoded usage that are reported."""
+def counts_of(usage: msgspec.Struct, lookup: Lookup) -> tuple[dict[str, int], dict[str, int]]:
+    """Return the counts of a decoded usage that are reported, and the cheaper readings of those
+    whose places contradict each other.
+    """
     try:
         values = lookup.get(usage)
     except AttributeError:  # an object is null
         values = tuple(_value_at(usage, path) for path in lookup.paths)
-    if None in values:
-        found = zip(lookup.names, values, strict=True)
-        return {name: value for name, value in found if value is not None}
-    return dict(zip(lookup.names, values, strict=True))  # type: ignore[arg-type]  # none is None
+    found = zip(lookup.names, values, strict=True)
+    if lookup.is_plain and None not in values:
+        return dict(found), {}  # type: ignore[arg-type]  # none is None
+    if lookup.is_plain:
+        return {name: value for name, value in found if value is not None}, {}
+    counts: dict[str, int] = {}
+    cheaper: dict[str, int] = {}
+    for name, value in found:
+        if value is not None and (known := counts.setdefault(name, value)) != value:
+            low, high = min(known, value), max(known, value)
+            is_low = name in CHEAPER_KINDS or low < 0  # a negative count must not hide
+            counts[name] = low if is_low else high
+            if low or is_low:
+                cheaper[name] = high if is_low else low
+    return counts, cheaper
 
 
 def _value_at(usage: Any, path: Path) -> int | None:
@@ -238,6 +258,7 @@ def _lookup_of(places: Iterable[CountPlace]) -> Lookup:
         tuple(place.path for place in found),
         attrgetter(*(".".join(place.path) for place in found)),
         _USUAL_COUNTS.issuperset(place.name for place in found),
+        len({place.name for place in found}) == len(found),
     )
 
 

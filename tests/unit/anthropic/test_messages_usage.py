@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.pricing import lines
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.wire.anthropic.usage import (
     StreamFigures,
     highest,
@@ -87,13 +87,12 @@ def test_a_compaction_is_added() -> None:
     }
     usage = read(
         {
-            "input_tokens": 10,
-            "output_tokens": 5,
+            **{name: count for name, count in iteration.items() if name != "type"},
             "iterations": [iteration, {**iteration, "type": "message"}],
         }
     )
     assert usage == TokenUsage(
-        input_tokens=133, cached_input_tokens=20, cache_write_tokens=3, output_tokens=45
+        input_tokens=246, cached_input_tokens=40, cache_write_tokens=6, output_tokens=80
     )
 
 
@@ -286,8 +285,8 @@ def test_a_negative_lifetime_does_not_hide_in_a_sum() -> None:
 
 
 @pytest.mark.parametrize("name", ["cache_creation", "server_tool_use", "iterations"])
-def test_a_group_of_another_type_is_left_out(name: str) -> None:
+def test_a_group_of_another_type_marks_the_usage(name: str) -> None:
     """The figures beside it are still read, member by member."""
     assert read({"input_tokens": "10", "output_tokens": 5, name: 7}) == TokenUsage(
-        input_tokens=10, output_tokens=5
+        input_tokens=10, output_tokens=5, unexplained_tokens=UNREADABLE
     )

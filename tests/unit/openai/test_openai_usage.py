@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.openai.usage import (
     engine_queue_s,
@@ -196,23 +196,31 @@ def usage(wire: Any) -> TokenUsage | None:
             TokenUsage(input_tokens=10, output_tokens=5),
         ),
         ({"prompt_tokens": "ten", "completion_tokens": 5.5}, None),
-        ({"prompt_tokens": True, "completion_tokens": 5}, TokenUsage(output_tokens=5)),
+        (
+            {"prompt_tokens": True, "completion_tokens": 5},
+            TokenUsage(output_tokens=5, unexplained_tokens=UNREADABLE),
+        ),
         (
             {"prompt_tokens": -1, "completion_tokens": 5},
             TokenUsage(input_tokens=-1, output_tokens=5),
         ),
-        (  # an odd member costs itself alone
+        (  # a count that is there and cannot be read marks the usage
             {
                 "prompt_tokens": 9,
                 "completion_tokens": 5,
                 "prompt_tokens_details": [1],
                 "completion_tokens_details": {"reasoning_tokens": "x", "audio_tokens": 2},
             },
-            TokenUsage(input_tokens=9, output_tokens=5, audio_output_tokens=2),
+            TokenUsage(
+                input_tokens=9,
+                output_tokens=5,
+                audio_output_tokens=2,
+                unexplained_tokens=UNREADABLE,
+            ),
         ),
         (  # likewise an object in place of a number
             {"prompt_tokens": 9, "completion_tokens": {"reasoning_tokens": 3}, "total_tokens": 1.5},
-            TokenUsage(input_tokens=9),
+            TokenUsage(input_tokens=9, unexplained_tokens=UNREADABLE),
         ),
         (  # below the details that any provider reports, nothing is read
             {
@@ -222,7 +230,7 @@ def usage(wire: Any) -> TokenUsage | None:
                     "a_details": {"b_details": {"c_details": {"d_details": 1}}}
                 },
             },
-            TokenUsage(input_tokens=9),
+            TokenUsage(input_tokens=9, unexplained_tokens=UNREADABLE),
         ),
         (  # xAI: reasoning beside the answer, as the total shows
             {
@@ -257,7 +265,7 @@ def usage(wire: Any) -> TokenUsage | None:
     ],
 )
 def test_usage_in_the_normal_form(wire: Any, expected: TokenUsage | None) -> None:
-    """One normal form for all spellings; a missing, null or fractional value stays None."""
+    """One normal form for all spellings; a missing or null value stays None."""
     assert usage(wire) == expected
 
 
@@ -347,11 +355,13 @@ def test_tokens_of_other_models_are_not_charged_at_this_models_price(
     st.sampled_from(ODD_BYTES[:8]), st.sampled_from([b"x", b"x_details", b"prompt_tokens_details"])
 )
 def test_an_odd_member_costs_itself_alone(odd: bytes, name: bytes) -> None:
-    """The members beside it are charged as reported."""
+    """The members beside it are read, and the usage is marked: its total is no number."""
     wire = (
         b'{"prompt_tokens":9,"completion_tokens":5,"total_tokens":1.5,"' + name + b'":' + odd + b"}"
     )
-    assert usage_from_wire(wire) == TokenUsage(input_tokens=9, output_tokens=5)
+    assert usage_from_wire(wire) == TokenUsage(
+        input_tokens=9, output_tokens=5, unexplained_tokens=UNREADABLE
+    )
 
 
 def test_broken_bytes_are_no_usage() -> None:
@@ -363,10 +373,10 @@ def test_counts_of_any_length_cost_themselves_alone() -> None:
     """A number beyond 64 bits is no count, and could be written down nowhere."""
     for digits in (19, 3000, 5000):
         wire = b'{"prompt_tokens":7,"completion_tokens":%s}' % (b"9" * digits)
-        assert usage_from_wire(wire) == TokenUsage(input_tokens=7)
+        assert usage_from_wire(wire) == TokenUsage(input_tokens=7, unexplained_tokens=UNREADABLE)
     assert usage_from_wire(b'{"prompt_tokens":-%s}' % (b"9" * 5000)) is None
     assert usage_from_wire(b'{"prompt_tokens":7,"completion_tokens":5.5}') == TokenUsage(
-        input_tokens=7
+        input_tokens=7, unexplained_tokens=UNREADABLE
     )
 
 

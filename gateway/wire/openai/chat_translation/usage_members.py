@@ -52,7 +52,7 @@ def _total(usage: TokenUsage) -> int | None:
     prompt, answer = usage.input_tokens, usage.output_tokens
     if prompt is None or answer is None:
         return None
-    return prompt + answer + (usage.unexplained_tokens or 0)
+    return prompt + answer + (0 if usage.has_unread else usage.unexplained_tokens or 0)
 
 
 def with_usage(
