@@ -156,7 +156,9 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         return None
     if has_unread:
         return replace(usage, unexplained_tokens=UNREADABLE)
-    gap = usage.unexplained_tokens or _contradiction(wire, top, turns)
+    if usage.unexplained_tokens or (wire.total_tokens is None and not wire.iterations):
+        return usage
+    gap = _contradiction(wire, top, turns)
     return replace(usage, unexplained_tokens=gap) if gap else usage
 
 

@@ -201,7 +201,7 @@ def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         found, has_unread = _counts(raw)
         usage, lookup = msgspec.convert(found, usage_type()), ALL
     counts, cheaper = counts_of(usage, lookup)
-    if has_unread or any(counts.get(name, 0) < 0 for name in _ONLY_READ):
+    if has_unread or (not lookup.is_usual and any(counts.get(one, 0) < 0 for one in _ONLY_READ)):
         return _unread(counts)
     if not lookup.is_usual:
         _settle_rare(counts)
