@@ -107,3 +107,22 @@ async def test_a_streamed_one_is_tried_elsewhere(operation: Operation) -> None:
         Outcome.UPSTREAM_ERROR,
         UsageSource.NONE,
     )
+
+
+async def test_an_answer_that_arrives_behind_a_streamed_error_is_booked() -> None:
+    """The attempt was closed at the error, booked at zero, and the request was bought again."""
+    parts = [
+        b"data: " + json.dumps(one).encode() + b"\n\n"
+        for one in (
+            ERROR,
+            {"choices": [{"index": 0, "delta": {"content": "hi"}}]},
+            {"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}},
+        )
+    ]
+    on = stage(FakeUpstreamAnswer(parts), FakeUpstreamAnswer([WHOLE]))
+    two = deployment("e200", Operation.CHAT), deployment("ok", Operation.CHAT)
+    with pytest.raises(UpstreamError):
+        await on.answer(asked(Operation.CHAT, stream=True), *two)
+    (event,) = on.journal.events
+    assert (event.deployment, event.usage_source) == ("e200", UsageSource.PROVIDER)
+    assert (event.outcome, event.usage.output_tokens) == (Outcome.UPSTREAM_ERROR, 5)

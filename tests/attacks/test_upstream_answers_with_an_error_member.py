@@ -49,7 +49,6 @@ CHATS: dict[str, Answering] = {
     "inside-400": plain({"error": {**ERROR, "usage": USAGE}}, b"400 Bad Request"),
     "listed-400": plain([{"error": ERROR, "usage": USAGE}], b"400 Bad Request"),
     "events-400-stream": sends(STREAM_REFUSED, event({"error": ERROR}), TAIL),
-    "event-stream": sends(STREAM, event({"error": ERROR}), token("hi"), TAIL),
     "cut-stream": sends(STREAM, event({"error": ERROR}), token("hi")),
     "content-400": plain(
         {"error": ERROR, "choices": [{"message": {"content": "hi " * 20}}]}, b"400 Bad Request"
@@ -91,7 +90,7 @@ def asked(gateway: Gateway, upstream: RawUpstream, name: str) -> tuple[dict[str,
     return only_event(gateway, answer), len(upstream.asked) - before
 
 
-STATED = [*OLLAMA, "inside", "inside-400", "listed-400", "events-400-stream", "event-stream"]
+STATED = [*OLLAMA, "inside", "inside-400", "listed-400", "events-400-stream"]
 
 
 @pytest.mark.parametrize("name", STATED)

@@ -62,7 +62,7 @@ def lines(*pieces: Members) -> bytes:
 
 
 def seen_by(read: Callable[[bytes, Observed], Any]) -> Callable[[bytes], Observed]:
-    """Return a reader of a whole body that returns what it observed."""
+    """Return a reader of a whole body that returns its observations."""
 
     def whole(body: bytes) -> Observed:
         observed = Observed()
@@ -168,14 +168,14 @@ WHOLE = [name for name, one in DIALECTS.items() if one.whole is not None]
 
 
 def failures(parts: Iterable[Any]) -> int:
-    """Return the number of errors among what a reader returned for the caller."""
+    """Return the number of errors among a reader's parts for the caller."""
     texts = [b"" if isinstance(one, Failed) else one for one in parts if one is not None]
     failed = sum(isinstance(one, Failed) for one in parts)
     return failed + sum(b'"error"' in written(one, lambda _: None) for one in texts if one)
 
 
 def check(seen: Observed, *, is_failed: bool, content: bool, usage: bool) -> None:
-    """Assert that the answer was metered wholly, whatever its error is. Content beside a usage
+    """Assert that the answer was metered wholly, beside any error. Content beside a usage
     without an error decides nothing, and some readers skip it.
     """
     assert seen.is_error is is_failed
@@ -211,7 +211,7 @@ def test_a_whole_answer_with_an_error_is_metered(
 def test_events_behind_an_error_are_metered(
     name: str, error: Any, content: bool, usage: bool
 ) -> None:
-    """The caller's stream ends with the error, but what the upstream makes behind it is paid."""
+    """The caller's stream ends with the error, but content behind it is paid."""
     one, reader = DIALECTS[name], DIALECTS[name].reader()
     pieces = [one.of_error(error)]
     if content:
