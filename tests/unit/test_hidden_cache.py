@@ -32,7 +32,7 @@ Usage = dict[str, Any]
 
 
 def free(_: TokenUsage) -> str | None:
-    """Return a cost that nobody may see."""
+    """Return a cost that no caller may see."""
     return "0.5"
 
 

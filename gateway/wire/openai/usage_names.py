@@ -3,7 +3,7 @@ makes the decoder of such a usage from the list; judges no usage.
 
 `openai_compatible` is every server without a row of its own, so the names of other gateways count
 too. The places of one count must agree. If they do not, the dearer reading counts: fewer cached
-tokens, and more of anything else. A 0 beside another number of these is a default that no one set
+tokens, and more of anything else. A 0 beside another number of these is a default
 (the usage of QuantumNous/new-api has both `prompt_tokens` and `input_tokens`, one of them 0).
 """
 

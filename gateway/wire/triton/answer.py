@@ -139,7 +139,8 @@ class TritonReader:
         read, written = _counts(members)
         self._is_uncounted = self._is_uncounted or (has_text and written is None)
         if read is None and written is None:
-            self.observed.note_uncounted()
+            if not self.observed.is_error or has_text:  # an error alone adds nothing to the answer
+                self.observed.note_uncounted()
             return
         self._input = self._input if read is None else read
         if written is not None:
