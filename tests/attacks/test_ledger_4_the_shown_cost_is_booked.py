@@ -1,4 +1,5 @@
-"""Ledger 4: the settlement that an answer shows is the one that is booked.
+"""Ledger 4: the settlement that an answer shows is the one that is booked, unless the answer says
+more afterwards.
 
 When the code for this was removed, all other tests still passed.
 """
@@ -22,14 +23,26 @@ WITH_USAGE = {"stream_options": {"include_usage": True}}
 
 
 async def test_the_cost_shown_to_the_caller_is_booked() -> None:
-    """A tier that is named after the usage has no price. The caller has already seen a cost, and
-    its receipt must match.
-    """
-    on = stage(FakeUpstreamAnswer([piece("a"), USAGE % 1, LATE_TIER, DONE]))
+    """The caller has seen a cost, and its receipt must match."""
+    on = stage(FakeUpstreamAnswer([piece("a"), USAGE % 1, DONE]))
     sent = await rest_of(await on.answer(body(stream=True, **WITH_USAGE)))
     shown_cost = json.loads(sent.split(b"\n\n")[1].removeprefix(b"data: "))["usage"]["cost_usd"]
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.PROVIDER, 14_000)
     assert plain_usd(14_000) == f"{shown_cost:.6f}"
+    assert not on.event.is_suspect
+
+
+@pytest.mark.parametrize("options", [WITH_USAGE, {}])
+async def test_a_stream_that_says_more_after_its_cost_is_flagged(
+    options: dict[str, object],
+) -> None:
+    """A tier without a price is named after the usage. The provider bills by it, and whether the
+    caller was shown a cost may not decide the booking.
+    """
+    on = stage(FakeUpstreamAnswer([piece("a"), USAGE % 1, LATE_TIER, DONE]))
+    await rest_of(await on.answer(body(stream=True, **options)))
+    assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.UNKNOWN, None)
+    assert (on.event.service_tier, on.event.is_suspect) == ("batch", True)
 
 
 @pytest.mark.parametrize("options", [WITH_USAGE, {}])
