@@ -28,7 +28,6 @@ WRITES = [
     r"SELECT lo_from_bytea(0, '\x00')",
     "SELECT count(pg_advisory_lock(n)) FROM generate_series(1, 10) AS n",
     "SELECT pg_try_advisory_xact_lock_shared(1, 2)",
-    "SELECT pg_logical_emit_message(false, 'mine', 'x')",
     "CREATE TABLE public.mine (n int)",
     "CREATE TABLE mine (n int)",
     "SET temp_file_limit = -1",

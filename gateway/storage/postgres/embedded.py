@@ -74,8 +74,6 @@ SETTINGS = {
 # and every statement of the gateway would fail. Old migrations of the owner take some.
 NARROWED = f"""
 REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
-REVOKE EXECUTE ON FUNCTION pg_logical_emit_message(boolean, text, text, boolean),
-    pg_logical_emit_message(boolean, text, bytea, boolean) FROM PUBLIC;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 REVOKE CONNECT ON DATABASE template1 FROM PUBLIC;
 DO $$
