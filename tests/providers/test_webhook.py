@@ -262,7 +262,11 @@ async def test_a_receiver_that_misbehaves_is_one_that_did_not_take_it(
     """
     async with serving(script) as server:
         with pytest.raises(NotDelivered) as raised:
-            await deliver(f"http://127.0.0.1:{server.port}/", secret, timeout_s=0.3)
+            await deliver(
+                f"http://127.0.0.1:{server.port}/",
+                secret,
+                timeout_s=0.3 if "0.3 s" in message else 60,  # a loaded machine is slow to cut
+            )
         await none_open(server)
     assert str(raised.value) == f"{message} {REMEDY}"
 
