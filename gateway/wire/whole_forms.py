@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from itertools import islice
 
 import msgspec
 
@@ -76,7 +75,7 @@ def _objects_in(body: bytes) -> Iterator[bytes]:
     if is_event_stream(body):
         splitter = EventSplitter()
         with suppress(EventTooLarge):
-            for event in islice((*splitter.feed(body), splitter.end()), MOST_OBJECTS):
+            for event in (*splitter.feed(body), splitter.end())[-MOST_OBJECTS:]:
                 yield data_of(event) or b""
     elif body[:1024].lstrip(_SPACE)[:1] == b"[":
         with suppress(*UNREADABLE):

@@ -14,6 +14,7 @@ from msgspec import Struct
 from msgspec.structs import astuple
 
 from gateway.domain.operation import Operation
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request
 from gateway.errors import RequestError, UpstreamError
 from gateway.services.codings import (
@@ -373,13 +374,21 @@ class UpstreamAnswer(Struct, kw_only=True):
         body = await error_body(self.upstream)
         deployment = self.attempt.candidate.deployment
         observed = self.attempt.observed
-        usage = usage_in_forms(body, self.provider.usage_in)
+        if len(body) <= MAX_TRANSLATED_BYTES:
+            usage, observed.has_content = self._paid_in(body)
+        else:  # a megabyte of short events takes half a second
+            usage, observed.has_content = await in_own_thread(self._paid_in, body)
         if usage is not None:
             observed.note_final(usage)
-        observed.has_content = self._holds_content(body)
         error = caller_error(self.provider, deployment, self.call, (status, headers), body=body)
         error.is_final = error.is_final or self.is_paid or observed.has_content
         return error
+
+    def _paid_in(self, body: bytes) -> tuple[TokenUsage | None, bool]:
+        """Return the usage that an error answer's body states, None if it states none, and whether
+        it holds a part of an answer.
+        """
+        return usage_in_forms(body, self.provider.usage_in), self._holds_content(body)
 
     def _holds_content(self, body: bytes) -> bool:
         """Return True if the body of an error answer holds a part of an answer that can be read."""

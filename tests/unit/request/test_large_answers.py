@@ -14,7 +14,7 @@ from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.domain.providers.table import AT_ROOT
-from gateway.errors import UpstreamError
+from gateway.errors import RequestError, UpstreamError
 from gateway.services.request.upstream_answer import (
     _LARGE_ANSWERS,
     LARGE_BYTES,
@@ -115,6 +115,19 @@ async def test_a_disconnect_while_a_large_answer_is_read_is_charged_once() -> No
         UsageSource.PROVIDER,
         30_000,
     )
+
+
+async def test_a_large_error_is_read_in_the_thread() -> None:
+    """A megabyte of short events takes half a second; its usage counts all the same."""
+    events = piece("a") * 1000 + TAIL + DONE
+    on, others = stage(FakeUpstreamAnswer([events], status=400)), threading.Event()
+    _LARGE_ANSWERS.submit(others.wait)
+    asked = asyncio.create_task(on.answer(body(stream=True)))
+    await soon(_LARGE_ANSWERS._work_queue.qsize, "the error waits")
+    others.set()
+    with pytest.raises(RequestError):
+        await asked
+    assert (on.event.usage_source, on.event.usage.output_tokens) == (UsageSource.PROVIDER, 2)
 
 
 async def test_a_large_answer_that_is_no_json_is_refused_and_unknown() -> None:
