@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.pricing.repeated_usage import DISCOUNTED
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.translation.caller_usage import messages_usage
 from gateway.wire.observed import Observed
 from gateway.wire.openai.usage import usage_from_wire, usage_on_the_way
-from gateway.wire.openai.usage_names import CHEAPER_KINDS, MOST_SHAPE_BYTES, PLACES, CountPlace
+from gateway.wire.openai.usage_names import MOST_SHAPE_BYTES, PLACES, CountPlace
 from tests.answers import chat_stream, rewrite_chat
 from tests.attacks.odd_answers import encoded
 
@@ -70,7 +71,7 @@ def test_the_dearer_of_two_places_counts(name: str) -> None:
     places = [place for place in PLACES if place.name == name]
     usage = together(*(at(place, 10 + number) for number, place in enumerate(places)))
     read = usage_from_wire(encoded(usage))
-    dearer = 10 if name in CHEAPER_KINDS else 9 + len(places)
+    dearer = 10 if name in DISCOUNTED else 9 + len(places)
     assert read is None or getattr(read, name, dearer) == dearer
     assert len(places) == 1 or (read is not None and not read.is_plausible)
 

@@ -1,4 +1,4 @@
-"""Compares the usages that one answer reports several times; reads nothing.
+"""Compares the figures of one answer for the same count, in one usage or in several; reads nothing.
 
 A later figure may be larger, because it counts more of the answer, or name more parts. A smaller
 one contradicts the earlier one, and nothing tells which of them the provider bills.
@@ -11,7 +11,12 @@ from msgspec.structs import asdict
 from gateway.domain.pricing.tokens import TokenUsage
 
 # Fewer of these cost more: the tokens are charged at the full rate.
-_DISCOUNTED = frozenset({"cached_input_tokens", "cached_audio_input_tokens"})
+DISCOUNTED = frozenset({"cached_input_tokens", "cached_audio_input_tokens"})
+
+
+def dearer_count(name: str, one: int, other: int) -> int:
+    """Return the dearer of two figures for a count: of cached tokens the lower, else the higher."""
+    return min(one, other) if name in DISCOUNTED else max(one, other)
 
 
 def dearer(one: TokenUsage, other: TokenUsage) -> TokenUsage:
@@ -26,7 +31,7 @@ def dearer(one: TokenUsage, other: TokenUsage) -> TokenUsage:
         if known is None:
             found[name] = count
         elif count is not None:
-            found[name] = min(known, count) if name in _DISCOUNTED else max(known, count)
+            found[name] = dearer_count(name, known, count)
     return TokenUsage(**found)
 
 
@@ -36,6 +41,6 @@ def is_cheaper(usage: TokenUsage, than: TokenUsage) -> bool:
     return any(
         counts[name] is not None
         and other is not None
-        and (counts[name] > other if name in _DISCOUNTED else counts[name] < other)
+        and dearer_count(name, counts[name], other) != counts[name]
         for name, other in asdict(than).items()
     )

@@ -17,6 +17,8 @@ from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
+from gateway.domain.pricing.repeated_usage import dearer_count
+
 # The range of 64 bits; a longer number is not a count and fits in no column.
 LEAST, MOST = -(2**63), 2**63 - 1
 Count = Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)]
@@ -152,8 +154,6 @@ COUNT_PATHS = frozenset(place.path for place in PLACES)
 HOLDER_PATHS = frozenset(
     place.path[:depth] for place in PLACES for depth in range(1, len(place.path))
 )
-# Of these, the lower number is the dearer reading.
-CHEAPER_KINDS = frozenset({"cached_input_tokens", "cached_audio_input_tokens"})
 _DIGITS = b"0123456789"
 MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
 
@@ -221,11 +221,11 @@ def counts_of(usage: msgspec.Struct, lookup: Lookup) -> tuple[dict[str, int], di
     cheaper: dict[str, int] = {}
     for name, value in found:
         if value is not None and (known := counts.setdefault(name, value)) != value:
-            low, high = min(known, value), max(known, value)
-            is_low = name in CHEAPER_KINDS or low < 0  # a negative count must not hide
-            counts[name] = low if is_low else high
-            if low or is_low:
-                cheaper[name] = high if is_low else low
+            low = min(known, value)
+            # A negative count must not hide.
+            counts[name] = kept = low if low < 0 else dearer_count(name, known, value)
+            if low or kept == low:
+                cheaper[name] = value if kept == known else known
     return counts, cheaper
 
 
