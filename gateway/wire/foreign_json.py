@@ -27,6 +27,7 @@ MAX_SHORT_CHARS = 256  # of an id or a word
 _MOST = 2**63 - 1  # a longer number is not a count and fits in no column
 # Of bounded length, so that the arithmetic is too.
 _NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
+_NOTHING = re.compile(rb"\[\s*\]|0|false|\"\"")
 # `RecursionError`: deep nesting. `ValueError`: a number of thousands of digits.
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
 
@@ -114,6 +115,13 @@ def is_unread(holder: Any, *names: str) -> bool:
         if isinstance(holder, dict) and holder.get(name) is not None
     ]
     return any(count is None or count < 0 for count in counts)
+
+
+def is_nothing(value: bytes) -> bool:
+    """Return True if a JSON value in the place of an object has nothing in it: so some servers
+    write an empty object.
+    """
+    return _NOTHING.fullmatch(value) is not None
 
 
 def whole_number(text: str) -> int | None:

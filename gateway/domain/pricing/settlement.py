@@ -140,9 +140,7 @@ def settle(
         return _NOTHING
     bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee)
     if final is not None and final.has_unread:
-        running = (
-            None  # the final report may hold any number, so an earlier one cannot stand for it
-        )
+        running = None  # the final one may be any number, so no earlier one stands for it
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
         if (dearest := evidence.contradicting(final)) is not None:
             return bill.charge(dearest, UsageSource.PROVIDER, reported=final, is_suspect=True)

@@ -12,9 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is the reporter's error
-UNREADABLE = (
-    -MOST_TOKENS
-)  # as unexplained tokens: a count is there and no number, so all are unsure
+UNREADABLE = -MOST_TOKENS  # as unexplained tokens: a count is there that cannot be read
 MAX_STORED_COUNT = 10**18  # a longer count is cut to it: equally untrue, but short enough to keep
 
 

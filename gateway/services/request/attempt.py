@@ -321,12 +321,13 @@ class Attempt(Struct, kw_only=True):
         """Return the settlement by all evidence, flagged if the caller was shown another cost for
         the same usage.
         """
-        final, shown = self.observed.final, self._shown
-        is_same = shown is not None and shown[0] is final
-        if shown is not None and is_same and self.observed.is_whole:
-            return shown[1]
+        final, shown = self.observed.final, None
+        if self._shown is not None and self._shown[0] is final:
+            shown = self._shown[1]
+        if shown is not None and self.observed.is_whole:
+            return shown
         settlement = self._settlement(final, was_served=was_served, counted=counted)
-        if shown is not None and is_same and settlement.cost_nusd != shown[1].cost_nusd:
+        if shown is not None and settlement.cost_nusd != shown.cost_nusd:
             return replace(settlement, is_suspect=True)
         return settlement
 

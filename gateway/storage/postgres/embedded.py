@@ -80,7 +80,8 @@ DO $$
 DECLARE taker regprocedure;
 BEGIN
     FOR taker IN SELECT oid FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace
-            AND proname ~ '^pg_(try_)?advisory_(xact_)?lock' LOOP
+            AND proname ~ '^pg_(try_)?advisory_(xact_)?lock'
+            AND has_function_privilege('public', oid, 'EXECUTE') LOOP
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', taker);
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {ROLE}', taker);
     END LOOP;

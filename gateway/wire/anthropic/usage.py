@@ -22,7 +22,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
-from gateway.wire.foreign_json import count_from_json
+from gateway.wire.foreign_json import count_from_json, is_nothing
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.surrogates import without_halves
@@ -93,7 +93,6 @@ _ZERO = re.compile(_NUMBER_0)
 _OBJECT_OF_ZEROS = re.compile(
     rb'\{\s*(?:"[A-Za-z0-9_]{1,64}"\s*:\s*%b\s*(?:,\s*|(?=\})))*\}' % _NUMBER_0
 )
-_EMPTY = re.compile(rb"\[\s*\]|0|false|\"\"")  # an object without a count, as some servers write it
 _OF_PROMPT = (
     "input_tokens",
     "cache_read_input_tokens",
@@ -381,7 +380,7 @@ def _counts(
             found[name], is_inner_unread = _iterations(value)
             has_unread |= is_inner_unread
         elif names is _TOP_COUNTS and (name in _COUNTS_IN or name == "iterations"):
-            has_unread |= _EMPTY.fullmatch(value) is None
+            has_unread |= not is_nothing(value)
     return found, has_unread
 
 

@@ -11,7 +11,6 @@ vLLM's `multimodal_tokens` are not read: on a self-hosted engine every token cos
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
-from gateway.wire.foreign_json import count_from_json
+from gateway.wire.foreign_json import count_from_json, is_nothing
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.openai.usage_names import (
     ALL,
@@ -144,8 +143,6 @@ _decode_word = {
 _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_timings = msgspec.json.Decoder(_Timings).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
-# Values of a holder without a count: some servers write an empty object as a list.
-_EMPTY = re.compile(rb"\[\s*\]|0|false|\"\"")
 
 # Output items of `/v1/responses` for tools that the provider runs and charges per call. The other
 # tools cost tokens.
@@ -460,5 +457,5 @@ def _counts(raw: msgspec.Raw | bytes, at: Path = ()) -> tuple[dict[str, Any], bo
             found[name], is_inner_unread = _counts(value, path)
             has_unread |= is_inner_unread
         else:
-            has_unread |= _EMPTY.fullmatch(value) is None
+            has_unread |= not is_nothing(value)
     return found, has_unread
