@@ -101,8 +101,7 @@ def _checked(key: str, snapshot: Snapshot, holder: SnapshotHolder) -> KeyRecord:
     if key_id_of(key) is not None and record is None:
         if holder.is_stale:
             raise Unavailable(_UNCHECKED, retry_after_s=5)
-        if not holder.is_confirmed:
-            raise KeyNotSeen(_WRONG)
+        raise KeyNotSeen(_WRONG)
     raise InvalidApiKey(_WRONG)
 
 

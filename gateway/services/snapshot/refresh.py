@@ -29,6 +29,9 @@ HUNG_AFTER_S = (
 )
 RENEW_AFTER_S = 60.0
 CONFIRMED_WITHIN_S = 1.0  # seconds that a caller waits for it
+# The least time between two looks that callers ask for, which bounds the queries during a flood of
+# invented keys.
+CONFIRMED_APART_S = 0.2
 # One thread listens, one may wait for a slow disk, one reports the served version, and two looks
 # may hang. No other work can use up these threads.
 _THREADS = 5
@@ -109,21 +112,22 @@ class Refresher:
         """Ask Postgres once more whether the snapshot is current; return True if it answers soon.
         Needs `loops`.
 
-        All waiting requests share one look.
+        All waiting requests share one look, which begins after they asked: an earlier one may have
+        missed a key that was made since.
         """
         asked_s, holder = self._clock.monotonic(), self._holder
-        self._changed.set()
+
+        def is_answered() -> bool:
+            return holder.refreshed_s is not None and holder.refreshed_s >= asked_s
+
+        await asyncio.sleep(CONFIRMED_APART_S - holder.age_s())
+        if not is_answered():
+            self._changed.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._confirmed_within_s):
-                while (
-                    holder.refreshed_s is None or holder.refreshed_s < asked_s
-                ) and holder.problem is None:
+                while not is_answered() and holder.problem is None:
                     await self._ended.wait()
-        return (
-            holder.problem is None
-            and holder.refreshed_s is not None
-            and holder.refreshed_s >= asked_s
-        )
+        return holder.problem is None and is_answered()
 
     async def keep(self) -> None:
         """Store the current snapshot on disk if it changed, or the copy is `RENEW_AFTER_S` old."""

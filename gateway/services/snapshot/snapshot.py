@@ -27,9 +27,6 @@ from gateway.services.ports import Clock
 # With an older snapshot, an unknown key may be a new one, even if the last look succeeded: a look
 # may be hanging.
 STALE_AFTER_S = 15.0
-# If Postgres listed all keys this recently, it is not asked again. This bounds the queries during a
-# flood of invented keys.
-CONFIRMED_S = 0.2
 MOST_REMEMBERED = 10_000  # callers choose project names, so their number must not fill the memory
 MOST_PROJECTS = 1000  # undeclared projects of a team, each with accounts and limits of its own
 _REMEDY = "bring Postgres back, or fix TOLLGATE_DATABASE_URL; this replica goes on by itself"
@@ -194,11 +191,6 @@ class SnapshotHolder:
     def is_stale(self) -> bool:
         """Return True if Postgres may have keys that this worker does not have yet."""
         return self.problem is not None or self.age_s() > STALE_AFTER_S
-
-    @property
-    def is_confirmed(self) -> bool:
-        """Return True if an unknown key can be rejected without asking Postgres."""
-        return self.age_s() <= CONFIRMED_S
 
     @property
     def is_over(self) -> bool:

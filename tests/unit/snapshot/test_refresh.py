@@ -216,6 +216,18 @@ async def test_whoever_asks_gets_a_look_that_was_begun_after(worker: Worker) -> 
     assert (worker.answer(THEIRS), worker.source.loads) == ("payments", 3)
 
 
+async def test_a_key_made_just_after_a_look_is_seen(worker: Worker) -> None:
+    """A script makes a key and uses it at once; a flood of invented keys asks Postgres rarely."""
+    refresher = worker.made(every_s=60, confirmed_within_s=60)
+    await refresher.refresh()
+    worker.source.now = snapshot(key_record(MINE), key_record(THEIRS))
+    async with at_work(refresher):
+        worker.clock.advance(0.001)
+        asked = [asyncio.create_task(worker.holder.confirm()) for _ in range(50)]
+        assert await asyncio.gather(*asked) == [True] * 50
+    assert (worker.answer(THEIRS), worker.source.loads) == ("payments", 2)
+
+
 async def test_a_postgres_that_is_away_confirms_nothing(worker: Worker) -> None:
     """At once, even before the outage was noticed; after that no query is sent."""
     refresher = worker.made(every_s=60, confirmed_within_s=60)
