@@ -147,7 +147,7 @@ class Settings(BaseSettings):
     )
     abandoned_s: float = Field(120.0, ge=0, description="Longest time one of them is read on.")
     abandoned_events: int = Field(
-        4096, ge=0, description="Most events one of them is read on for (a token or so each)."
+        16384, ge=0, description="Most events one of them is read on for (a token or so each)."
     )
     tokenizers: Annotated[dict[str, Path], NoDecode] = Field(
         {},

@@ -65,10 +65,7 @@ class AbandonedAnswers:
         if exchange is None:
             attempt.settle(outcome, was_served=False)  # cancelled before anything was sent
         elif is_stopping or not exchange.has_more or not self._may_drain(exchange):
-            if not is_stopping and self._is_still_billed(exchange):
-                self._settle_at_hold(exchange, outcome)
-            else:
-                self.done(exchange, outcome)
+            self._leave(exchange, outcome)
         elif not exchange.is_ended:
             read_on = self._drain if exchange.is_read_to_its_end else self._settle_by_arrived
             self._start(read_on(exchange, outcome), exchange, outcome)
@@ -126,26 +123,15 @@ class AbandonedAnswers:
             return True
         return self._has_share(exchange.attempt.request.caller.team)
 
-    def _is_still_billed(self, exchange: UpstreamAnswer) -> bool:
-        """Return True if the provider bills an unread answer to its end, and has not reported its
-        usage.
+    def _leave(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
+        """Close an answer that is not read on, and settle it: at its hold if its provider may go on
+        and bill the rest.
         """
         is_live = not (exchange.is_ended or self._is_closed or self._is_stopping())
-        deployment = exchange.attempt.candidate.deployment
-        # A provider about which no source says so is assumed to bill.
-        stops_billing = deployment.provider_facts.bills_after_disconnect is False
-        is_paid = not (deployment.is_self_hosted or stops_billing)
-        observed = exchange.attempt.observed
-        is_unknown = observed.usage is None or observed.is_behind
-        return is_live and is_paid and exchange.has_more and is_unknown
-
-    def _settle_at_hold(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Settle an answer that is billed unread as unknown, at its hold: an estimate of the seen
-        part would be less than the bill.
-        """
-        exchange.upstream.close()
-        exchange.attempt.settle(outcome)
-        exchange.is_ended = True
+        if is_live and _is_still_billed(exchange):
+            _settle_at_hold(exchange, outcome)
+        else:
+            self.done(exchange, outcome)
 
     def _has_share(self, team: str) -> bool:
         """Return True if the team drains at most twice as many answers as there are free places, so
@@ -203,10 +189,17 @@ class AbandonedAnswers:
         try:
             async with asyncio.timeout(self._limits.seconds):
                 await exchange.read_on(max_events=self._limits.events)
-        except (RequestError, EventTooLarge, TimeoutError):
-            pass  # the usage observed so far counts
+            is_left = exchange.has_more
+        except TimeoutError:  # of the limit; an upstream that stalls is a `RequestError`
+            is_left = True
+        except (RequestError, EventTooLarge):
+            is_left = False  # the upstream's end: the usage observed so far counts
         except Exception:  # the background task's boundary
             log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
+            is_left = True
+        if is_left and _is_still_billed(exchange):
+            _settle_at_hold(exchange, outcome)
+            return
         exchange.upstream.close()
         await self._settle_by_count(exchange, outcome)
 
@@ -230,6 +223,28 @@ class AbandonedAnswers:
         """
         counted = await self.count(exchange)
         exchange.attempt.settle(outcome, was_served=exchange.was_served, counted=counted)
+
+
+def _is_still_billed(exchange: UpstreamAnswer) -> bool:
+    """Return True if the provider bills an unread answer to its end, and has not reported its
+    usage.
+    """
+    deployment = exchange.attempt.candidate.deployment
+    # A provider about which no source says so is assumed to bill.
+    stops_billing = deployment.provider_facts.bills_after_disconnect is False
+    is_paid = not (deployment.is_self_hosted or stops_billing)
+    observed = exchange.attempt.observed
+    is_unknown = observed.usage is None or observed.is_behind
+    return is_paid and exchange.has_more and is_unknown
+
+
+def _settle_at_hold(exchange: UpstreamAnswer, outcome: Outcome) -> None:
+    """Settle an answer that is billed unread as unknown, at its hold: an estimate of the seen part
+    would be less than the bill.
+    """
+    exchange.upstream.close()
+    exchange.attempt.settle(outcome)
+    exchange.is_ended = True
 
 
 def _estimated(exchange: UpstreamAnswer) -> Counted | None:

@@ -594,21 +594,31 @@ async def test_an_abandoned_answer_that_is_billed_anyway_is_read_to_its_end(
     )
 
 
-async def test_an_abandoned_answer_beyond_the_limit_is_counted() -> None:
-    """If no more answers may be read on, ours is the only count, and it is marked so."""
+@pytest.mark.parametrize(
+    ("limits", "provider", "expected"),
+    [
+        ({"events": 0}, "openai", (UsageSource.UNKNOWN, None)),
+        ({"seconds": 0.01}, "openai", (UsageSource.UNKNOWN, None)),
+        ({"events": 0}, "llamacpp", (UsageSource.ESTIMATED, 14_000)),
+    ],
+)
+async def test_an_abandoned_answer_that_is_not_read_to_its_end(
+    limits: dict[str, float], provider: str, expected: tuple[UsageSource, int | None]
+) -> None:
+    """Its provider goes on and bills the rest: unknown, at its hold. An engine of our own stops,
+    and our count of the seen part is the only one, marked so.
+    """
     counted = Counted(usage=TokenUsage(input_tokens=10, output_tokens=1), is_exact=False)
     on = Stage(
         FakeTransport([FakeUpstreamAnswer([piece("a"), piece("b"), TAIL, DONE])]),
         counter=FakeCounter(counted),
-        limits=DrainLimits(answers=5, seconds=60, events=0),
+        limits=DrainLimits(**({"answers": 5, "seconds": 60, "events": 99} | limits)),
     )
-    await leaves(on, body(stream=True), at=1)
+    deployment = factories.deployment(provider=provider)
+    await leaves(on, body(stream=True), deployment, at=1, stalls="seconds" in limits)
     await soon(lambda: on.journal.events, "the event")
-    assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (
-        Outcome.CLIENT_GONE,
-        UsageSource.ESTIMATED,
-        14_000,
-    )
+    assert on.event.outcome == Outcome.CLIENT_GONE
+    assert (on.event.usage_source, on.event.cost_nusd) == expected
 
 
 async def test_a_stopping_replica_settles_at_once_and_says_why() -> None:
