@@ -90,18 +90,23 @@ UNBOUNDED = (
 # Members that a template may write into the prompt.
 PROMPT = frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ADDS_INPUT)
 STREAMS = ("/chat/completions", "/v1/completions", "/messages", "/responses")
+UNCHANGED = frozenset({"openai"})  # models whose published tokenizer reads the text as it is
 FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 
 
 @lru_cache(maxsize=4096)
-def tokens_of(text: str) -> int:
-    """Return the tokens of the least merciful tokenizer: one of each byte of the longest form."""
+def tokens_of(text: str, *, is_changed: bool = True) -> int:
+    """Return the tokens of the least merciful tokenizer: one of each byte of the longest form, or
+    of the text itself if the provider's tokenizer does not change it.
+    """
     if text.isascii():
         return len(text)
-    forms = [unicodedata.normalize(form, text) for form in FORMS]
-    forms += [changed for form in (text, *forms) for changed in (form.lower(), form.casefold())]
-    again = [unicodedata.normalize(form, each) for form in FORMS for each in forms]
-    return max(len(form.encode("utf-8", "surrogatepass")) for form in (text, *forms, *again))
+    found = [text]
+    if is_changed:
+        forms = [unicodedata.normalize(form, text) for form in FORMS]
+        forms += [changed for form in (text, *forms) for changed in (form.lower(), form.casefold())]
+        found += [*forms, *(unicodedata.normalize(form, each) for form in FORMS for each in forms)]
+    return max(len(form.encode("utf-8", "surrogatepass")) for form in found)
 
 
 def texts_of(value: Any) -> Iterator[str]:
@@ -154,7 +159,10 @@ class Bill:
         )
         prompt = {name: value for name, value in body.items() if name in PROMPT}
         texts = texts_of(list(prompt.values()))
-        read = sum(tokens_of(text) for text in texts) + OVERHEAD_TOKENS * max(many, 1)
+        is_changed = body.get("model") not in UNCHANGED
+        read = sum(
+            tokens_of(text, is_changed=is_changed) for text in texts
+        ) + OVERHEAD_TOKENS * max(many, 1)
         self.rounds = _rounds(body)
         self.too_long = read > window * max(many, 1)
         is_whole = self.rounds or any(body.get(name) for name in WHOLE_WINDOW)

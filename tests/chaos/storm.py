@@ -87,6 +87,7 @@ TOOLS = (
     "tool_search_tool_regex_20251119",
     "brand_new_tool",
 )
+SHOWN_BODY = 600  # letters of a body that cost more than its hold
 BLOCKS = 0x110000 // 0x80
 SERVED, BUSY = 200, 503
 TRIES = 20  # of a request to a gateway that is overloaded, as an SDK would, with more patience
@@ -213,6 +214,7 @@ class Seen:
     statuses: Counter[str] = field(default_factory=Counter)
     codes: Counter[str] = field(default_factory=Counter)
     refused_ordinary: list[str] = field(default_factory=list)
+    served: dict[str, str] = field(default_factory=dict)  # the hostile bodies by request id
 
 
 class Caller:
@@ -221,6 +223,7 @@ class Caller:
     def __init__(self, port: int) -> None:
         self._port = port
         self._writer: asyncio.StreamWriter | None = None
+        self.request_id = ""  # of the latest answer
 
     async def ask(self, path: str, key: str, body: dict[str, Any]) -> tuple[int, bytes]:
         """Return the status and the body of the answer."""
@@ -240,6 +243,7 @@ class Caller:
             name.lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines[1:])
         }
+        self.request_id = headers.get("x-request-id", "")
         answer = await self._body(headers)
         if headers.get("connection") == "close":
             await self.close()
@@ -313,6 +317,8 @@ async def _one(
         await asyncio.sleep(random.uniform(0.5, 1.5))
         status, answer = await caller.ask(PATHS[operation], key, body)
     seen.statuses[f"{'ordinary' if is_ordinary else 'hostile'} {status}"] += 1
+    if status == SERVED and not is_ordinary:
+        seen.served[caller.request_id] = json.dumps(body)
     if status != SERVED:
         code = _code(answer)
         seen.codes[f"{status} {code}"] += 1
@@ -343,7 +349,7 @@ def _judge(
         )
         # A tool with a fee of which no answer tells the number is unknown, at its hold.
         suspect = connection.execute(
-            "SELECT deployment, operation, usage_source, cost_nusd, held_nusd, features::text "
+            "SELECT deployment, operation, usage_source, cost_nusd, held_nusd, request_id::text "
             "FROM tollgate.usage_events WHERE is_suspect OR cost_nusd > held_nusd "
             "OR NOT (usage_source = 'provider' OR usage_source = 'unknown' AND features ? 'hosted')"
         ).fetchall()
@@ -363,9 +369,9 @@ def _judge(
     known = {key_id_of(key) for key in keys}
     over = {name: usd for name, usd in spent.items() if name in known and usd > KEY_USD}
     result.demand(not over, "overrun", f"{len(over)} keys: {list(over.items())[:5]}")
-    result.demand(
-        not suspect, "above its hold", f"{len(suspect)}: {'; '.join(map(str, suspect[:5]))}"
-    )
+    for *event, request_id in suspect:
+        body = seen.served.get(request_id, "an ordinary one")
+        result.demand(False, "above its hold", f"{event} of {body[:SHOWN_BODY]}")
     result.demand(
         not seen.refused_ordinary,
         "ordinary refused",

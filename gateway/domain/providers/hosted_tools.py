@@ -7,6 +7,7 @@ unknown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -33,7 +34,9 @@ class RoundLimit(StrEnum):
 class ToolFacts:
     """One tool at one provider.
 
-    `tools` are the beginnings of its types or members, folded; an empty one is any other tool.
+    `tools` are its types, folded, each in any version; one that ends in a colon is the beginning of
+    types, and an empty one is any other type. `members` are the request's members that are the
+    tool, folded.
     `reads_again`: whether each round reads the context window again; None is unknown. `limit` is
     the member that bounds the rounds, None if the provider honours none. `most_rounds` is the most
     rounds that the provider states for the tool by itself. `bills_as` is the kind of its calls.
@@ -44,6 +47,7 @@ class ToolFacts:
     tools: tuple[str, ...]
     reads_again: bool | None
     source: str
+    members: tuple[str, ...] = ()
     limit: RoundLimit | None = None
     most_rounds: int | None = None
     bills_as: str | None = None
@@ -73,9 +77,14 @@ class ToolsAt:
     limit_is_void_with: str | None = None
     source: str = ""
 
-    def facts_of(self, tool: str) -> ToolFacts:
-        """Return the facts about a tool by its folded type or member."""
-        return next((row for row in self.rows if tool.startswith(row.tools)), UNKNOWN_TOOL)
+    def facts_of(self, tool: str, *, is_member: bool = False) -> ToolFacts:
+        """Return the facts about a tool by its folded type, or by the request's member that is the
+        tool: a type of the same name says nothing about a member.
+        """
+        for row in self.rows:
+            if tool in row.members if is_member else any(_is_of(name, tool) for name in row.tools):
+                return row
+        return UNKNOWN_TOOL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +100,17 @@ class SearchModels:
     tool: ToolFacts
     providers: frozenset[str] = frozenset()
     per_request: int | None = None
+
+
+# The version behind a type, folded: `web_search_preview_2025_03_11`, `bash_20250124`.
+_VERSION = re.compile("(?:preview)?[0-9]*")
+
+
+def _is_of(name: str, tool: str) -> bool:
+    """Return True if a folded type is one that a row names, in any version."""
+    if not name or name.endswith(":"):
+        return tool.startswith(name)
+    return tool.startswith(name) and _VERSION.fullmatch(tool, len(name)) is not None
 
 
 UNKNOWN_TOOL = ToolFacts(tools=("",), reads_again=None, source="no published fact")
@@ -116,7 +136,7 @@ _OPENAI_RESPONSES = ToolsAt(
     source=_OPENAI,
     rows=(
         ToolFacts(  # the caller runs these, and sends their results in its next request
-            tools=("applypatch", "computer", "localshell", "shell"),
+            tools=("applypatch", "computer", "computeruse", "localshell", "shell"),
             reads_again=False,
             is_counted=True,
             most_call_usd=_NO_FEE,
@@ -192,7 +212,8 @@ UNKNOWN_TOOLS_AT = ToolsAt(
     )
 )
 _CHAT_SEARCH = ToolFacts(
-    tools=("websearchoptions",),
+    tools=(),
+    members=("websearchoptions",),
     reads_again=None,
     most_rounds=1,
     bills_as="web_search",
@@ -205,6 +226,7 @@ _OPENAI_CHAT = ToolsAt(rows=(_CHAT_SEARCH, UNKNOWN_TOOL))
 _ANTHROPIC_LOOP = "platform.claude.com/docs/en/build-with-claude/handling-stop-reasons, 2026-11-28"
 _ANTHROPIC_TOOLS = "anthropic 2.14.0, types/beta/beta_tool_union_param.py, 2026-11-28"
 _ANTHROPIC_PRICES = "platform.claude.com/docs/en/about-claude/pricing, 2026-11-28"
+_ANTHROPIC_SEARCHES = ("toolsearchtool", "toolsearchtoolbm25", "toolsearchtoolregex")
 _ANTHROPIC = ToolsAt(
     most_rounds=10,
     source=_ANTHROPIC_LOOP,
@@ -244,7 +266,8 @@ _ANTHROPIC = ToolsAt(
             source=f"{_ANTHROPIC_TOOLS}; {_ANTHROPIC_PRICES}",
         ),
         ToolFacts(
-            tools=("webfetch", "mcp", "toolsearch"),
+            tools=("webfetch", "mcptoolset", *_ANTHROPIC_SEARCHES),
+            members=("mcpservers",),
             reads_again=True,
             is_counted=True,
             most_call_usd=_NO_FEE,
@@ -252,7 +275,8 @@ _ANTHROPIC = ToolsAt(
         ),
         # Billed by the hour of a container, "tracked separately from token usage".
         ToolFacts(
-            tools=("codeexecution", "container", "skills"),
+            tools=("codeexecution",),
+            members=("container", "skills"),
             reads_again=True,
             bills_as="code_interpreter",
             source=_ANTHROPIC_PRICES,
@@ -301,7 +325,8 @@ _OPENROUTER_OTHER = ToolFacts(tools=_OTHER_MODELS, reads_again=None, source=_OPE
 # A plugin "runs once per request", and which one it is the member does not say here: a search,
 # whose calls the usage counts, the pages of a file, or further models.
 _OPENROUTER_PLUGINS = ToolFacts(
-    tools=("plugins",),
+    tools=(),
+    members=("plugins",),
     reads_again=None,
     bills_as="web_search",
     source="openrouter.ai/docs/guides/features/server-tools, 2026-11-28",
@@ -342,7 +367,8 @@ _GROQ = "console.groq.com/docs/compound/systems, 2026-11-28"
 _GROQ_CHAT = ToolsAt(
     rows=(
         ToolFacts(
-            tools=("compoundcustom", "searchsettings"),
+            tools=(),
+            members=("compoundcustom", "searchsettings"),
             reads_again=True,
             most_rounds=10,
             source=_GROQ,

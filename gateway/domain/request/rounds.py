@@ -110,7 +110,7 @@ class _Plan:
 
     def add(self, tool: HostedTool) -> None:
         """Bound one tool, leave it out, or note that nothing bounds it."""
-        row = self._at.facts_of(tool.name)
+        row = _facts_of(tool, self._at)
         limit = self._limit_of(row, tool)
         most = _least(row.most_rounds, self._at.most_rounds)
         if row.reads_again is False and limit is None:
@@ -178,8 +178,13 @@ def _rows(
     tools: tuple[HostedTool, ...], at: ToolsAt, model: SearchModels | None
 ) -> list[ToolFacts]:
     """Return the facts about each tool, and about the model."""
-    found = [at.facts_of(tool.name) for tool in tools]
+    found = [_facts_of(tool, at) for tool in tools]
     return found if model is None else [*found, model.tool]
+
+
+def _facts_of(tool: HostedTool, at: ToolsAt) -> ToolFacts:
+    """Return the facts about a tool of a request."""
+    return at.facts_of(tool.name, is_member=tool.member is not None)
 
 
 def _calls_of_request(model: SearchModels | None) -> int:

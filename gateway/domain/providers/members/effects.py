@@ -106,9 +106,9 @@ EFFECTS: Mapping[str, Effect] = {
 }
 # Members that are counted, whatever the operation.
 COUNTED = frozenset({"n", "best_of", "n_cmpl"})
-# Members with input whose size the body does not show: an earlier prompt, encoded pictures, a
-# conversation in another engine's form. The prompt then counts as the context window.
-ELSEWHERE = frozenset({"session_params", "images", "previous_input_messages"})
+# Members with input whose size the body does not show: an earlier prompt, encoded pictures or
+# tensors, a conversation in another engine's form. The prompt then counts as the context window.
+ELSEWHERE = frozenset({"session_params", "images", "previous_input_messages", "prompt_embeds"})
 # The maximum that each operation has of its own; any other one may win over it.
 OWN_MAXIMA: Mapping[Operation, frozenset[str]] = {
     Operation.CHAT: frozenset({"max_tokens", "max_completion_tokens"}),
