@@ -90,6 +90,7 @@ UNBOUNDED = (
 # Members that a template may write into the prompt.
 PROMPT = frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ADDS_INPUT)
 STREAMS = ("/chat/completions", "/v1/completions", "/messages", "/responses")
+RUN_BY_CALLERS = frozenset({("openai", "computer_use_preview")})  # tools, though they look hosted
 UNCHANGED = frozenset({"openai"})  # models whose published tokenizer reads the text as it is
 FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 
@@ -137,6 +138,7 @@ def _rounds(body: dict[str, Any]) -> int:
         for tool in body.get("tools") or ()
         if isinstance(tool, dict)
         and str(tool.get("type")).partition("_")[0] not in ("function", "custom", "None")
+        and (body.get("model"), tool.get("type")) not in RUN_BY_CALLERS
     ]
     if not hosted:
         return 0

@@ -349,7 +349,8 @@ def _judge(
         )
         # A tool with a fee of which no answer tells the number is unknown, at its hold.
         suspect = connection.execute(
-            "SELECT deployment, operation, usage_source, cost_nusd, held_nusd, request_id::text "
+            "SELECT deployment, operation, usage_source, is_suspect, cost_nusd, held_nusd, "
+            "features::text, request_id::text "
             "FROM tollgate.usage_events WHERE is_suspect OR cost_nusd > held_nusd "
             "OR NOT (usage_source = 'provider' OR usage_source = 'unknown' AND features ? 'hosted')"
         ).fetchall()
