@@ -25,8 +25,8 @@ _DECIDED = frozenset({*FEATURE_OF_MEMBER, "max_tool_calls", "max_turns"})
 @cache
 def bounded_members(provider: str, operation: Operation) -> frozenset[str]:
     """Return the members that a request of this operation may have at a provider without a cost
-    beyond its hold: those of its published schema and of the callers' own dialect, those that are
-    counted for every provider, and those that a permission decides on.
+    beyond its hold: those of its published schema and of the callers' own dialect, those that the
+    dialect's reader counts, and those that a permission decides on.
 
     A provider without a schema for the operation takes those of every schema for it.
     """

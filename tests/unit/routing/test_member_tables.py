@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 from typing import get_type_hints
 
@@ -16,9 +17,10 @@ from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS
 from gateway.domain.policy.listed_members import SOURCES, TABLES, bounded_members
 from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER
 from gateway.domain.providers import members
-from gateway.domain.providers.members.effects import EFFECTS, Effect, is_bounded
+from gateway.domain.providers.members.effects import COUNTED, EFFECTS, Effect, is_bounded
 from gateway.domain.providers.table import PROVIDERS
 from gateway.wire.openai.request.fast_path import PLAIN
+from tests import factories
 
 PUBLISHED = {
     (provider, operation, name)
@@ -92,6 +94,24 @@ def test_no_member_without_a_bound_is_taken(provider: str, operation: Operation)
     assert [name for name in taken if not is_bounded(operation, name)] == []
     unbounded = {name for name, effect in EFFECTS.items() if effect is Effect.UNBOUNDED}
     assert taken.isdisjoint(unbounded)
+
+
+PROMPTS: dict[Operation, dict[str, object]] = {
+    Operation.CHAT: {"messages": [{"role": "user", "content": "x"}]},
+    Operation.COMPLETIONS: {"prompt": "x"},
+    Operation.RESPONSES: {"input": "x"},
+    Operation.MESSAGES: {"messages": [{"role": "user", "content": "x"}], "max_tokens": 9},
+}
+
+
+@pytest.mark.parametrize("name", sorted(COUNTED))
+@pytest.mark.parametrize("operation", list(PROMPTS))
+def test_a_number_of_answers_is_taken_where_it_is_counted(operation: Operation, name: str) -> None:
+    """`best_of` in Anthropic's messages was taken, and multiplied there by an engine."""
+    body = json.dumps({"model": "m", name: 7, **PROMPTS[operation]}).encode()
+    is_counted = factories.read(body, operation).facts.choices == 7
+    taken = [one for one in PROVIDERS if name in bounded_members(one, operation)]
+    assert is_counted or not taken
 
 
 def test_the_maximum_of_another_operation_is_not_taken() -> None:

@@ -104,7 +104,7 @@ _NAMES: Mapping[Effect, str] = {
 EFFECTS: Mapping[str, Effect] = {
     name: effect for effect, names in _NAMES.items() for name in names.split()
 }
-# Members that are counted, whatever the operation.
+# Members that the readers of OpenAI's dialect count, whatever the operation.
 COUNTED = frozenset({"n", "best_of", "n_cmpl"})
 # Members with input whose size the body does not show: an earlier prompt, encoded pictures or
 # tensors, a conversation in another engine's form. The prompt then counts as the context window.
@@ -198,6 +198,6 @@ def is_bounded(operation: Operation, name: str) -> bool:
     return (
         effect is Effect.NOTHING
         or effect is Effect.ADDS_INPUT
-        or name in COUNTED
+        or (name in COUNTED and operation is not Operation.MESSAGES)
         or name in OWN_MAXIMA.get(operation, ())
     )
