@@ -223,6 +223,23 @@ def test_a_tool_without_a_bound_is_refused_with_the_remedies(
     assert searches.post(path, body, team="free").status_code == 200
 
 
+def test_a_tool_that_is_defined_in_the_conversation_has_rounds_too(searches: Searches) -> None:
+    """Anthropic takes one in a message; it passed with the hold of a plain message."""
+    tool = {"type": "tool_definition", "definition": OLD_SEARCH}
+    turn = {"role": "system", "content": [{"type": "tool_addition", "tool": tool}]}
+    messages = [{"role": "user", "content": "search"}, turn]
+    body = {"model": "anthropic", "max_tokens": 100, "messages": messages}
+    refused = searches.post("messages", body)
+    assert refused.status_code == 400, refused.text
+    assert searches.provider.bills == []
+    assert "messages: tools: web_search_20250305" in refused.text
+    assert "hosted_rounds: 10" in refused.text
+    assert "hosted_tools: drop" not in refused.text, "it cannot be taken out of a message"
+    assert searches.post("messages", body, team="free").status_code == 200
+    _, event = searches.sent(searches.post("messages", body | {"model": "patient"}))
+    assert event["features"]["windows"] == 11
+
+
 def test_a_tool_that_is_dropped_is_named(searches: Searches) -> None:
     """The rest of the request is answered: the caller sees which tool it does not have."""
     own = {"type": "function", "name": "f", "parameters": {}}

@@ -38,6 +38,11 @@ class HostedTool(Struct, frozen=True, kw_only=True, gc=False):
     member: str | None = None
     most_uses: int | None = None
 
+    @property
+    def can_leave_out(self) -> bool:
+        """Return True if the tool can be left out without a change to another one."""
+        return self.index is not None or self.member is not None
+
 
 class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request body that the gateway reads; all others pass through unchanged.

@@ -124,7 +124,7 @@ class _Plan:
             self._stated += most
         elif self._deployment.hosted_tools is HostedToolsRule.HOLD:
             self._held = self._most
-        elif self._deployment.hosted_tools is HostedToolsRule.DROP and _can_leave_out(tool):
+        elif self._deployment.hosted_tools is HostedToolsRule.DROP and tool.can_leave_out:
             self._left_out.append(tool)
             return
         elif self._unbounded is None:
@@ -224,11 +224,6 @@ def _uncounted(
 def _without_count(rows: list[ToolFacts]) -> Iterator[ToolFacts]:
     """Yield the tools whose calls may cost a fee and stand in no usage."""
     return (row for row in rows if not row.is_counted and not row.is_free)
-
-
-def _can_leave_out(tool: HostedTool) -> bool:
-    """Return True if a tool can be left out without a change to another one."""
-    return tool.index is not None or tool.member is not None
 
 
 def _at_most(most: int, asked: int | None) -> int:

@@ -174,7 +174,11 @@ def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unboun
         return Unbounded(messages.unbounded(account, deployment.name), param="max_tokens")
     return Unbounded(
         messages.unbounded_rounds(
-            account, deployment.name, tool=tool.where, most_rounds=rounds.most_rounds
+            account,
+            deployment.name,
+            tool=tool.where,
+            can_drop=tool.can_leave_out,
+            most_rounds=rounds.most_rounds,
         ),
         param=tool.member or "tools",
     )

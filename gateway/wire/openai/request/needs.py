@@ -4,9 +4,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gateway.domain.policy.request_fields import OWN_TOOLS, UNKNOWN_TOOLS
 from gateway.domain.request.request import HostedTool
 from gateway.wire.openai.request.hosted import HOSTED_TOOLS, hosted_member
+
+# Returns the feature that one tool needs and its place; None if the caller runs it.
+JudgeTool = Callable[[object], tuple[str, str] | None]
 
 
 class Needs:
@@ -15,11 +20,13 @@ class Needs:
     `features` names for each feature the first place at which it was found.
 
     `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a
-    document, encoded tensors. `hosted` are the tools that the provider may run.
+    document, encoded tensors. `hosted` are the tools that the provider may run. `judge_tool` is
+    that of the caller's dialect, for tools that are defined inside the prompt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, judge_tool: JudgeTool) -> None:
         """Start without any need."""
+        self.judge_tool = judge_tool
         self.capabilities: set[str] = set()
         self.features: dict[str, str] = {}
         self.hosted: list[HostedTool] = []

@@ -30,7 +30,7 @@ from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read
 from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
 from gateway.wire.openai.request.size import OTHER_CHOICES, choices_of, grown_size, size_of
-from gateway.wire.openai.request.tools import features_of_tools, read_tools
+from gateway.wire.openai.request.tools import feature_of, features_of_tools, read_tools
 from gateway.wire.openai.request.unlisted_parts import unlisted_parts
 from gateway.wire.widened_text import may_grow
 
@@ -201,14 +201,14 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
     """Return the capabilities and permissions that a request needs, from its members' names, types
     and nested values.
     """
-    needs = Needs()
+    needs = Needs(feature_of)
     _note_names(members, needs, known=SCORING if operation in PAIRING else KNOWN_MEMBERS)
     _note_values(operation, fields, members, needs)
     if "tools" in members:
         tools = read_tools(members["tools"])
         if tools:
             needs.capabilities.add("tools")
-        for feature, tool in features_of_tools(tools):
+        for feature, tool in features_of_tools(tools, feature_of):
             needs.note_tool(feature, tool)
     if "functions" in members:
         needs.capabilities.add("tools")
