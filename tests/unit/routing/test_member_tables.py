@@ -19,6 +19,8 @@ from gateway.domain.providers import members
 from gateway.domain.providers.members.effects import EFFECTS, Effect, is_bounded
 from gateway.domain.providers.table import PROVIDERS
 from gateway.wire.openai.request.fast_path import PLAIN
+from gateway.wire.openai.request.scoring import FIRST, SECOND
+from gateway.wire.openai.request.size import PROMPTS_IN
 
 PUBLISHED = {
     (provider, operation, name)
@@ -110,3 +112,23 @@ def test_the_tables_say_where_they_come_from() -> None:
     folder = Path(members.__path__[0])
     for name in ("hosted.py", "engines.py"):
         assert "Made by `python -m bench.member_tables` on 2026-" in (folder / name).read_text()
+
+
+# Members that add input to each prompt, or whose size the body does not show, by operation: no
+# list of prompts.
+IN_EACH_PROMPT = {
+    Operation.COMPLETIONS: "generation_prompt images json_schema prediction prompt_embeds "
+    "response_format session_params speculation suffix",
+    Operation.EMBEDDINGS: "chat_template chat_template_kwargs",
+    Operation.RERANK: "chat_template_kwargs instruct instruction",
+    Operation.SCORE: "chat_template_kwargs instruction",
+}
+
+
+@pytest.mark.parametrize("operation", IN_EACH_PROMPT)
+def test_every_published_list_of_prompts_is_counted(operation: Operation) -> None:
+    """llama.cpp's `content` and `texts` were one prompt: a new member is decided about here."""
+    counted = PROMPTS_IN.get(operation, ()) + FIRST.get(operation, ()) + SECOND.get(operation, ())
+    published = {name for _, of, name in PUBLISHED if of == operation}
+    adding = {name for name in published if EFFECTS[name] is Effect.ADDS_INPUT}
+    assert sorted(adding - set(counted)) == sorted(IN_EACH_PROMPT[operation].split())

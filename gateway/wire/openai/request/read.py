@@ -29,7 +29,13 @@ from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
-from gateway.wire.openai.request.size import OTHER_CHOICES, choices_of, grown_size, size_of
+from gateway.wire.openai.request.size import (
+    OTHER_CHOICES,
+    PROMPTS_IN,
+    choices_of,
+    grown_size,
+    size_of,
+)
 from gateway.wire.openai.request.tools import feature_of, features_of_tools, read_tools
 from gateway.wire.openai.request.unlisted_parts import unlisted_parts
 from gateway.wire.widened_text import may_grow
@@ -39,6 +45,7 @@ MAX_UNKNOWN_SHOWN = 3
 LOOKED_AT_BYTES = 64  # of an input, to check whether it is empty
 SCORING = KNOWN_MEMBERS | SCORING_MEMBERS
 _NULL = b"null"
+_OTHER_INPUTS = frozenset(PROMPTS_IN[Operation.EMBEDDINGS]) - {"input"}
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
@@ -165,6 +172,8 @@ def is_empty_input(read: RequestBody) -> bool:
     """Return True if all embeddings inputs are empty texts, which may have no tokens."""
     place = read.members.get("input")
     if place is None or read.facts.operation is not Operation.EMBEDDINGS:
+        return False
+    if not read.members.keys().isdisjoint(_OTHER_INPUTS):
         return False
     return not read.body[place.start : min(place.end, place.start + LOOKED_AT_BYTES)].strip(
         b'[]", \t\r\n'
