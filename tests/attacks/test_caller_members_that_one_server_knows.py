@@ -126,6 +126,9 @@ def test_a_member_without_a_known_effect_is_refused_by_name(
         ("response_format", {"type": "many"}, "response_format.type=many"),
         ("modalities", ["text", "image"], "modalities=image"),
         ("max_output_tokens", 4000, "max_output_tokens"),
+        ("reasoning", {"mode": ["pro"]}, "reasoning.mode=?"),
+        ("context_management", {"edits": [{"type": "rewrite"}, 5]}, "context_management=?"),
+        ("prompt_cache_options", {"ttl": "365d"}, "prompt_cache_options.ttl=365d"),
     ],
 )
 def test_parts_and_values_that_a_bound_relies_on_are_refused_too(
