@@ -124,6 +124,31 @@ def unbounded_rounds(
     )
 
 
+def unpriced(
+    account: Account,
+    deployment: str,
+    *,
+    where: str,
+    rate: str,
+    can_drop: bool,
+    listed_as: str | None,
+) -> str:
+    """Return the error message for a request that a hard budget refuses because it may be billed
+    for a kind without a rate. `rate` is the field of the price, `can_drop` is True for a tool that
+    can be left out, and `listed_as` is the name to list what is known to cost nothing.
+    """
+    remedies = [f"`{rate}` in its `price` (or by `tollgate price add`)"]
+    if can_drop:
+        remedies.append("`hosted_tools: drop` (it is not sent)")
+    if listed_as is not None:
+        remedies.append(f"`listed: [{listed_as}]` (it costs no more than its tokens)")
+    return (
+        f"Budget {account.account_id} is hard, and the price of {deployment} does not say how much "
+        f"'{where}' costs. Nothing was sent. Leave it out, use a route whose price says it, or ask "
+        f"an admin for one of these at the deployment: {', or '.join(remedies)}."
+    )
+
+
 def moment_text(moment: datetime, time_zone: str) -> str:
     """Return a time in a budget's own time zone: `1 Dec 00:00 Europe/Berlin`."""
     local = moment.astimezone(ZoneInfo(time_zone))

@@ -9,6 +9,7 @@ import pytest
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.request_fields import UNKNOWN_TOOLS
+from gateway.domain.providers.hosted_tools import tools_at
 from gateway.domain.request.request import HostedTool, RequestFacts
 from gateway.wire.openai.request.hosted import hosted_tool
 from tests import factories
@@ -70,6 +71,66 @@ def test_a_stored_prompt_may_name_tools() -> None:
     """The provider keeps them, and nothing in the request says which they are."""
     stored = facts(Operation.RESPONSES, prompt={"id": "pmpt_1"})
     assert [(one.name, one.index, one.member) for one in stored.hosted] == [("prompt", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("container", "size"),
+    [
+        (None, ""),
+        ({"type": "auto"}, ""),
+        ({"type": "auto", "memory_limit": "1g"}, ""),
+        ({"type": "auto", "memory_limit": "16g"}, "16g"),
+        ({"type": "auto", "memory_limit": "640g"}, "ofanysize"),
+        ({"type": "auto", "memory_limit": ["1g"]}, "ofanysize"),
+        ("cntr_1", "ofanysize"),
+    ],
+)
+def test_the_size_of_a_container_is_a_part_of_the_tools_name(container: Any, size: str) -> None:
+    """The request chooses it, and 64 GB cost 64 times as much as the standard one."""
+    tool = {"type": "code_interpreter", "container": container}
+    (found,) = facts(Operation.RESPONSES, tools=[tool]).hosted
+    assert found.name == f"codeinterpreter{size}"
+    fee = tools_at("openai", Operation.RESPONSES).facts_of(found.name).most_call_usd
+    assert str(fee) == {"": "0.03", "16g": "0.48", "ofanysize": "1.92"}[size]
+
+
+MARK = {"type": "ephemeral"}
+
+
+@pytest.mark.parametrize("operation", [Operation.MESSAGES, Operation.CHAT, Operation.RESPONSES])
+@pytest.mark.parametrize("name", ["cache_control", "prompt_cache_breakpoint"])
+@pytest.mark.parametrize(
+    ("mark", "lifetimes"),
+    [
+        (MARK, {""}),
+        (MARK | {"ttl": None}, {""}),
+        (MARK | {"ttl": "5m"}, {"5m"}),
+        (MARK | {"ttl": "1h"}, {"1h"}),
+        ({"ttl": "12h"}, {"12h"}),
+        (MARK | {"ttl": "365d"}, {"?"}),
+        (MARK | {"ttl": ["1h"]}, {"?"}),
+        (None, set()),
+    ],
+)
+def test_each_lifetime_of_the_cache_is_read(
+    operation: Operation, name: str, mark: Any, lifetimes: set[str]
+) -> None:
+    """Each has its own price, and one that no schema names may have any."""
+    part = {"type": "text", "text": "x", name: mark}
+    assert within(operation, part).cache_lifetimes == lifetimes
+
+
+@pytest.mark.parametrize("operation", [Operation.MESSAGES, Operation.CHAT, Operation.RESPONSES])
+def test_a_lifetime_of_a_tool_or_of_the_request_is_read_too(operation: Operation) -> None:
+    """Tools are not decoded as a whole: a lifetime in them may be any."""
+    own = {"type": "custom", "name": "f"}
+    assert facts(operation, tools=[own]).cache_lifetimes == set()
+    assert facts(operation, tools=[own | {"cache_control": MARK}]).cache_lifetimes == {""}
+    longer = own | {"cache_control": MARK | {"ttl": "1h"}}
+    assert facts(operation, tools=[longer]).cache_lifetimes == {"?"}
+    whole = facts(operation, cache_control=MARK | {"ttl": "1h"})
+    assert whole.cache_lifetimes == {"1h"}
+    assert facts(operation, prompt_cache_options={"ttl": "12h"}).cache_lifetimes == {"12h"}
 
 
 def test_a_value_that_is_no_tool_has_no_name() -> None:

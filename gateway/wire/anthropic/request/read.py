@@ -93,7 +93,10 @@ def _read(body: bytes) -> RequestBody:
         raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
     needs = Needs(feature_of)
     objects = _objects_in(members)
-    tools = read_tools(members["tools"]) if "tools" in members else None
+    tools = None
+    if "tools" in members:
+        tools = read_tools(members["tools"])
+        needs.note_marks_in(bytes(members["tools"]))
     _note_names(members, needs)
     _note_values(fields, members, objects, needs)
     _note_tools(tools, needs)
@@ -116,6 +119,7 @@ def _read(body: bytes) -> RequestBody:
         body_bytes=len(body),
         expansion_tokens=more_tokens if needs.is_sized else None,
         hosted=tuple(needs.hosted),
+        cache_lifetimes=frozenset(needs.lifetimes),
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),
         grown=grown_sizes(body, partial(size_of_body, tools=tools, is_sized=needs.is_sized))

@@ -86,6 +86,7 @@ _KNOWN_TYPES = frozenset(_KNOWN.split())
 # and beta_tool_change_tool_definition_param.py): all of it is judged, unless it only names a tool
 # that is defined elsewhere, or holds it in its `definition`.
 _TOOLS_IN = frozenset({"tool", "definition"})
+_MARKS = frozenset({"cache_control", "prompt_cache_breakpoint", "prompt_cache_options"})
 _NAMES_A_TOOL = frozenset(
     {"mcp_tool_reference", "mcp_toolset_reference", "tool_definition", "tool_reference"}
 )
@@ -217,7 +218,9 @@ def _walk(top: str, tree: Any, needs: Needs) -> int:
             words = type(kind) is not str or _is_wordy(kind)
             if kind is not None or key == "input":
                 _note_item(top, key, value, kind=str(kind or ""), needs=needs)
-            if key in _TOOLS_IN or not words:
+            if key in _MARKS:
+                needs.note_mark(value)
+            elif key in _TOOLS_IN or not words:
                 _note_definition(top, key, value, kind=kind, needs=needs)
             past = _PAST.get(kind) if type(kind) is str else None
             for name, inner in value.items():

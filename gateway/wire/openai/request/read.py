@@ -109,12 +109,12 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     hosted: tuple[HostedTool, ...] = ()
-    is_sized, parts = True, _NONE
+    is_sized, parts, lifetimes = True, _NONE, _NONE
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
         named, is_sized = tuple(needs.features.items()), needs.is_sized
-        hosted = tuple(needs.hosted)
+        hosted, lifetimes = tuple(needs.hosted), frozenset(needs.lifetimes)
         parts = unlisted_parts(members)
     # After the bounds on the body's values: this searches the whole body for words.
     choices = choices_of(fields.n, fields.best_of, members.get(OTHER_CHOICES))
@@ -144,6 +144,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         if "previous_response_id" in members and operation is Operation.RESPONSES
         else None,
         hosted=hosted,
+        cache_lifetimes=lifetimes,
         round_limits=round_limits(members) if hosted else (),
         unlisted_parts=parts,
     )
@@ -215,6 +216,7 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
     _note_values(operation, fields, members, needs)
     if "tools" in members:
         tools = read_tools(members["tools"])
+        needs.note_marks_in(bytes(members["tools"]))
         if tools:
             needs.capabilities.add("tools")
         for feature, tool in features_of_tools(tools, feature_of):

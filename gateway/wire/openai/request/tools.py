@@ -43,7 +43,7 @@ _TOOL_MEMBERS = frozenset(
         "cache_control",
     }
 )
-_NAMED = by_folded([*_TOOL_MEMBERS, "environment"])
+_NAMED = by_folded([*_TOOL_MEMBERS, "environment", "container"])
 
 MAX_TOOLS = 1024  # tools in namespaces count too; OpenAI accepts 128
 
@@ -123,7 +123,7 @@ def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
         refuse_variant(name, _NAMED, where="A tool")
         if name == "tools" and not in_namespace:
             read[name] = [_read_tool(bytes(inner), in_namespace=True) for inner in _listed(value)]
-        elif name in ("type", "environment"):
+        elif name in ("type", "environment", "container"):
             read[name] = msgspec.json.decode(value)
     return read
 
