@@ -10,7 +10,18 @@ from gateway.domain.policy.known_members import SCORED_TEXTS
 from gateway.domain.request.request import RequestBody
 
 SHORT_BYTES = 4096
-_PROMPTS = ("messages", "prompt", "input", "instructions", "system", "tools", *SCORED_TEXTS)
+_PROMPTS = (
+    "messages",
+    "prompt",
+    "input",
+    "inputs",
+    "content",
+    "texts",
+    "instructions",
+    "system",
+    "tools",
+    *SCORED_TEXTS,
+)
 _LABELS = frozenset({"role", "type"})
 
 

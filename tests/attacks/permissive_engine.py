@@ -141,8 +141,9 @@ def _prompts(path: str, body: dict[str, Any]) -> list[Any]:
         return [[body.get("system"), body.get("messages")]]
     if path in ("rerank", "score"):
         first, second = ("query", "documents") if path == "rerank" else ("text_1", "text_2")
-        return [[body[first], text] for text in body[second]]
-    prompt = body.get("prompt" if path == "completions" else "input")
+        return [[body[first], text] for text in body.get(second) or body["texts"]]
+    names = ("prompt",) if path == "completions" else ("input", "inputs", "content")
+    prompt = next((body[name] for name in names if body.get(name)), None)
     if isinstance(prompt, list) and prompt and not isinstance(prompt[0], int):
         return [prompt] if isinstance(prompt[0], dict) else prompt
     return [prompt]

@@ -23,6 +23,8 @@ DEPLOYMENTS = {
     "drops": "provider: openai_compatible, unlisted: drop",
     "sixteen": "provider: openai_compatible, unlisted: {factor: 16}",
     "lists": "provider: openai_compatible, listed: [watermark_key, stream_options.pace]",
+    "llama-vectors": "provider: llamacpp, operations: [embeddings, rerank]",
+    "vectors": "provider: openai_compatible, operations: [embeddings, rerank]",
     "claude": 'provider: anthropic, api_key: "env:FAKE_KEY"',
     "claude-drops": 'provider: anthropic, api_key: "env:FAKE_KEY", unlisted: drop',
 }
@@ -124,6 +126,9 @@ def test_a_member_without_a_known_effect_is_refused_by_name(
         ("response_format", {"type": "many"}, "response_format.type=many"),
         ("modalities", ["text", "image"], "modalities=image"),
         ("max_output_tokens", 4000, "max_output_tokens"),
+        ("reasoning", {"mode": ["pro"]}, "reasoning.mode=?"),
+        ("context_management", {"edits": [{"type": "rewrite"}, 5]}, "context_management=?"),
+        ("prompt_cache_options", {"ttl": "365d"}, "prompt_cache_options.ttl=365d"),
     ],
 )
 def test_parts_and_values_that_a_bound_relies_on_are_refused_too(
@@ -132,6 +137,31 @@ def test_parts_and_values_that_a_bound_relies_on_are_refused_too(
     """The same kind one level down, and the maximum of another endpoint."""
     body = CHAT | {"model": "compatible", "stream": True, member: value}
     assert refused(poor, "chat/completions", body).startswith(f"{named}: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "route", "prompts", "more"),
+    [
+        ("embeddings", "llama-vectors", "content", {}),
+        ("embeddings", "vectors", "inputs", {}),
+        ("embeddings", "vectors", "content", {"input": []}),
+        ("rerank", "llama-vectors", "texts", {"query": "q"}),
+        ("rerank", "vectors", "texts", {"query": "q"}),
+    ],
+)
+def test_prompts_under_another_name_are_counted(
+    poor: Bounded, path: str, route: str, prompts: str, more: dict[str, object]
+) -> None:
+    """Twenty of them were held as one window."""
+    body = {"model": route, prompts: ["b" * (WINDOW + 200)] * 20, **more}
+    bill = poor.try_one(path, body)
+    assert bill is not None
+    assert bill.input_tokens == 20 * WINDOW
+    (event,) = poor.gateway.query(
+        "SELECT * FROM finance.usage_events WHERE key_id = %s", poor.key.split("_")[1]
+    )
+    assert event["features"]["prompts"] >= 20
+    assert not event["is_suspect"]
 
 
 def test_it_goes_first_to_a_deployment_that_takes_it(poor: Bounded) -> None:

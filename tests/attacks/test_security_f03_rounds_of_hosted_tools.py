@@ -72,7 +72,8 @@ def _deployment(provider: Provider, name: str, kind: str, *modes: str, more: str
     return (
         f"  - {{name: {name}, provider: {kind}, model: m, region: unknown, {key}"
         f'base_url: "{provider.url(*modes)}", operations: {OPERATIONS[kind]}, '
-        f"allows: [hosted_tools], context_window: 1000, max_output_tokens: 100{more}}}"
+        "allows: [hosted_tools, service_tier], context_window: 1000, "
+        f"max_output_tokens: 100{more}}}"
     )
 
 
@@ -83,6 +84,7 @@ def _policy(provider: Provider) -> str:
         "openai": ("openai", "max_tool_calls", priced),
         "unlisted": ("openai", "max_tool_calls", f", price: {UNLISTED}"),
         "anthropic": ("anthropic", "max_uses", priced),
+        "fast": ("anthropic", "max_uses", f", price: {UNLISTED}"),
         "patient": ("anthropic", "max_uses", f"{priced}, hosted_rounds: 10"),
         "xai": ("xai", "max_turns", priced),
         "deaf": ("openai_compatible", "deaf", priced),
@@ -221,6 +223,53 @@ def test_a_tool_without_a_bound_is_refused_with_the_remedies(
     assert tool["type"] in refused.text
     assert all(remedy in refused.text for remedy in remedies), refused.text
     assert searches.post(path, body, team="free").status_code == 200
+
+
+def test_a_tool_that_is_defined_in_the_conversation_has_rounds_too(searches: Searches) -> None:
+    """Anthropic takes one in a message; it passed with the hold of a plain message."""
+    tool = {"type": "tool_definition", "definition": OLD_SEARCH}
+    turn = {"role": "system", "content": [{"type": "tool_addition", "tool": tool}]}
+    messages = [{"role": "user", "content": "search"}, turn]
+    body = {"model": "anthropic", "max_tokens": 100, "messages": messages}
+    refused = searches.post("messages", body)
+    assert refused.status_code == 400, refused.text
+    assert searches.provider.bills == []
+    assert "messages: tools: web_search_20250305" in refused.text
+    assert "hosted_rounds: 10" in refused.text
+    assert "hosted_tools: drop" not in refused.text, "it cannot be taken out of a message"
+    assert searches.post("messages", body, team="free").status_code == 200
+    _, event = searches.sent(searches.post("messages", body | {"model": "patient"}))
+    assert event["features"]["windows"] == 11
+
+
+def test_a_fee_that_nothing_states_is_refused_with_the_remedies(searches: Searches) -> None:
+    """Pictures were held at the rate of searches. A container has a stated fee, by its size."""
+    body = _body("responses", "openai", {"type": "image_generation"})
+    refused = searches.post("responses", body)
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "tools")
+    assert searches.provider.bills == []
+    for remedy in ("image_generation_usd_per_1k_calls", "hosted_tools: drop", "price add"):
+        assert remedy in refused.text
+    assert searches.post("responses", body, team="free").status_code == 200
+    for container, fee_usd in (({"type": "auto"}, "0.03"), ("cntr_1", "1.92")):
+        code = {"type": "code_interpreter", "container": container}
+        _, event = searches.sent(searches.post("responses", _body("responses", "unlisted", code)))
+        # Five windows, one answer and four containers, and the rounding of two lines.
+        expected = Decimal("5.1") + 4 * Decimal(fee_usd) + Decimal("0.000000001")
+        assert Decimal(event["held_usd"]) == expected
+
+
+@pytest.mark.parametrize("name", ["service_tier", "speed"])
+def test_a_tier_without_a_rate_is_refused_with_the_remedies(searches: Searches, name: str) -> None:
+    """It was held at the standard rate, which is half of what `priority` costs."""
+    body = {"model": "fast", "max_tokens": 10, "messages": [{"role": "user", "content": "x"}]}
+    refused = searches.post("messages", body | {name: "fast"})
+    assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")
+    assert searches.provider.bills == []
+    for remedy in ("service_tiers", f"listed: [{name}]", "price add"):
+        assert remedy in refused.text
+    assert searches.post("messages", body | {name: "fast"}, team="free").status_code == 200
+    assert searches.post("messages", body).status_code == 200
 
 
 def test_a_tool_that_is_dropped_is_named(searches: Searches) -> None:

@@ -231,6 +231,10 @@ def corpus() -> Iterator[Sent]:
         },
         "hosted_tools",
     )
+    for tool, feature in MESSAGES_TOOLS:
+        added = {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": tool}}
+        turn = {"role": "system", "content": [added]}
+        yield Sent(f"tool {tool} in a message", "messages", {"messages": [turn]}, feature)
     for tool in UNKNOWN_TOOLS:
         yield Sent(f"tool {tool}", "responses", {"tools": [tool]}, "hosted_tools", needs_rule=True)
     for tool, feature in MESSAGES_TOOLS:

@@ -104,12 +104,13 @@ def unbounded(account: Account, deployment: str) -> str:
 
 
 def unbounded_rounds(
-    account: Account, deployment: str, *, tool: str, most_rounds: int | None
+    account: Account, deployment: str, *, tool: str, can_drop: bool, most_rounds: int | None
 ) -> str:
     """Return the error message for a request that a hard budget refuses because of a tool that the
     provider runs in rounds without a bound. `most_rounds` is the bound that the provider itself
-    states.
+    states; `can_drop` is False for a tool inside the prompt.
     """
+    drop = "`hosted_tools: drop` (does not send the tool), or " if can_drop else ""
     stated = (
         "`hosted_tools: hold` with `hosted_rounds: N` (holds N + 1 context windows, on the "
         "admin's word that there are no more rounds)"
@@ -119,8 +120,32 @@ def unbounded_rounds(
     return (
         f"Budget {account.account_id} is hard, and nothing bounds how often '{tool}' makes "
         f"{deployment} read its context window. Nothing was sent. Leave the tool out, use a route "
-        "that bounds it, or ask an admin for one of these at the deployment: `hosted_tools: drop` "
-        f"(does not send the tool), or {stated}."
+        f"that bounds it, or ask an admin for this at the deployment: {drop}{stated}."
+    )
+
+
+def unpriced(
+    account: Account,
+    deployment: str,
+    *,
+    where: str,
+    rate: str,
+    can_drop: bool,
+    listed_as: str | None,
+) -> str:
+    """Return the error message for a request that a hard budget refuses because it may be billed
+    for a kind without a rate. `rate` is the field of the price, `can_drop` is True for a tool that
+    can be left out, and `listed_as` is the name to list what is known to cost nothing.
+    """
+    remedies = [f"`{rate}` in its `price` (or by `tollgate price add`)"]
+    if can_drop:
+        remedies.append("`hosted_tools: drop` (it is not sent)")
+    if listed_as is not None:
+        remedies.append(f"`listed: [{listed_as}]` (it costs no more than its tokens)")
+    return (
+        f"Budget {account.account_id} is hard, and the price of {deployment} does not say how much "
+        f"'{where}' costs. Nothing was sent. Leave it out, use a route whose price says it, or ask "
+        f"an admin for one of these at the deployment: {', or '.join(remedies)}."
     )
 
 

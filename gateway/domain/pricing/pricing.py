@@ -347,6 +347,12 @@ def calls_hold_nusd(calls: int, *, usd: Decimal) -> int:
     return -(-calls * nusd // per)
 
 
+def tokens_hold_nusd(tokens: int, *, usd_per_mtok: Decimal) -> int:
+    """Return an upper bound of the cost of tokens at one rate in nano-dollars, rounded up."""
+    nusd, per = _whole_nusd(usd_per_mtok)
+    return -(-tokens * nusd // per)
+
+
 def _text_tokens(usage: TokenUsage, rates: Steps) -> dict[TokenKind, int]:
     """Return a text-only attempt's token counts by kind, the usual case, in a third of the time of
     the general split.

@@ -131,6 +131,42 @@ _OPENAI_PRICES = "developers.openai.com/api/docs/pricing, built-in tools, 2026-1
 _OPENAI_SEARCH = "developers.openai.com/api/docs/guides/tools-web-search (chat), 2026-11-28"
 # The dearest of the page: the preview tool with models that do not reason.
 _OPENAI_SEARCH_USD = Decimal("0.025")
+# A container costs by its memory, for at most twenty minutes: USD 0.03 with 1 GB, the standard. One
+# that is named by its id may have any size.
+CODE_INTERPRETER, ANY_SIZE = "codeinterpreter", "ofanysize"
+CONTAINER_SIZES: Mapping[str, Decimal] = {
+    "4g": Decimal("0.12"),
+    "16g": Decimal("0.48"),
+    "64g": Decimal("1.92"),
+}
+_OPENAI_CONTAINERS = (
+    *(
+        ToolFacts(
+            tools=(CODE_INTERPRETER + size,),
+            reads_again=True,
+            limit=RoundLimit.MAX_TOOL_CALLS,
+            most_call_usd=usd,
+            source=f"{_OPENAI}; {_OPENAI_PRICES}",
+        )
+        for size, usd in CONTAINER_SIZES.items()
+    ),
+    ToolFacts(
+        tools=(CODE_INTERPRETER + ANY_SIZE, "containerauto", "containerreference"),
+        reads_again=True,
+        limit=RoundLimit.MAX_TOOL_CALLS,
+        most_call_usd=CONTAINER_SIZES["64g"],
+        source=f"{_OPENAI}; {_OPENAI_PRICES}",
+    ),
+    ToolFacts(
+        tools=(CODE_INTERPRETER,),
+        reads_again=True,
+        limit=RoundLimit.MAX_TOOL_CALLS,
+        bills_as="code_interpreter",
+        is_counted=True,
+        most_call_usd=Decimal("0.03"),
+        source=f"{_OPENAI}; {_OPENAI_PRICES}",
+    ),
+)
 _OPENAI_RESPONSES = ToolsAt(
     caps_all_rounds=True,
     source=_OPENAI,
@@ -160,14 +196,7 @@ _OPENAI_RESPONSES = ToolsAt(
             most_call_usd=Decimal("0.0025"),
             source=f"{_OPENAI}; {_OPENAI_PRICES}",
         ),
-        ToolFacts(  # billed by the container, whose size the request chooses
-            tools=("codeinterpreter",),
-            reads_again=True,
-            limit=RoundLimit.MAX_TOOL_CALLS,
-            bills_as="code_interpreter",
-            is_counted=True,
-            source=_OPENAI,
-        ),
+        *_OPENAI_CONTAINERS,
         ToolFacts(
             tools=("imagegeneration",),
             reads_again=True,
@@ -273,12 +302,13 @@ _ANTHROPIC = ToolsAt(
             most_call_usd=_NO_FEE,
             source=f"{_ANTHROPIC_TOOLS}; {_ANTHROPIC_PRICES}",
         ),
-        # Billed by the hour of a container, "tracked separately from token usage".
+        # USD 0.05 an hour of a container, "tracked separately from token usage".
         ToolFacts(
             tools=("codeexecution",),
             members=("container", "skills"),
             reads_again=True,
             bills_as="code_interpreter",
+            most_call_usd=Decimal("0.05"),
             source=_ANTHROPIC_PRICES,
         ),
         ToolFacts(tools=("",), reads_again=None, source=_ANTHROPIC_TOOLS),

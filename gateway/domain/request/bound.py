@@ -8,11 +8,19 @@ from msgspec import Struct
 
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
-from gateway.domain.pricing.pricing import MOST_NUSD, Price, calls_hold_nusd, hold_nusd
+from gateway.domain.pricing.pricing import (
+    MOST_NUSD,
+    Price,
+    calls_hold_nusd,
+    hold_nusd,
+    tokens_hold_nusd,
+)
+from gateway.domain.pricing.tokens import INPUT_KINDS
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.request.rounds import Rounds, rounds_of
 from gateway.domain.request.text_forms import PromptSize
+from gateway.domain.request.unpriced import Unpriced, dearest_write_usd_per_mtok, unpriced_kind
 
 # If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
 # and is no bound.
@@ -31,6 +39,7 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
     `output_cap_tokens` is the maximum of one answer that is sent upstream, None to send none.
     `is_certain` is False if nothing bounds the attempt: the figures are then a guess, and no hard
     budget can rely on them. `rounds` is None for a request without tools that the provider runs.
+    `unpriced` is the kind without a rate that a hard budget cannot hold.
     """
 
     input_tokens: int
@@ -39,6 +48,7 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
     output_cap_tokens: int | None
     is_certain: bool
     rounds: Rounds | None = None
+    unpriced: Unpriced | None = None
 
     @property
     def tokens(self) -> int:
@@ -108,17 +118,33 @@ def bound_of(
     else:
         rounds = None
         nusd = hold_nusd(price, input_bound_tokens=prompt_tokens, output_bound_tokens=answer_tokens)
+    unpriced = None
+    if bounds_rounds:
+        unpriced = unpriced_kind(facts, features, deployment, price)
+        if rounds is not None and unpriced is None:
+            unpriced = rounds.unpriced
+        if facts.cache_lifetimes and not deployment.is_self_hosted:
+            read = prompt_tokens * (1 if rounds is None else rounds.windows)
+            nusd = min(nusd + _writes_nusd(facts, price, read), MOST_NUSD)
     return Bound(
         input_tokens=prompt_tokens,
         output_tokens=answer_tokens,
         nusd=nusd,
         output_cap_tokens=cap_tokens,
         is_certain=prompts is not None
+        and unpriced is None
         and (window is not None or (sees_prompt and is_capped))
         and UNBOUNDED.isdisjoint(features)
         and (rounds is None or _are_bounded(rounds, window)),
         rounds=rounds,
+        unpriced=unpriced,
     )
+
+
+def _writes_nusd(facts: RequestFacts, price: Price, prompt_tokens: int) -> int:
+    """Return the most that writes to the provider's cache cost beyond the dearest listed input."""
+    beyond = dearest_write_usd_per_mtok(facts, price) - price.dearest(*INPUT_KINDS)
+    return tokens_hold_nusd(prompt_tokens, usd_per_mtok=beyond) if beyond > 0 else 0
 
 
 def _are_bounded(rounds: Rounds, window: int | None) -> bool:

@@ -38,6 +38,11 @@ class HostedTool(Struct, frozen=True, kw_only=True, gc=False):
     member: str | None = None
     most_uses: int | None = None
 
+    @property
+    def can_leave_out(self) -> bool:
+        """Return True if the tool can be left out without a change to another one."""
+        return self.index is not None or self.member is not None
+
 
 class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request body that the gateway reads; all others pass through unchanged.
@@ -52,6 +57,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     the place of its field. `previous_response` is the id of the stored response that it continues.
     `hosted` are the tools that the provider may run, and `round_limits` the request's own members
     that bound or release their rounds.
+    `cache_lifetimes` are the times for which the provider's cache is asked to keep parts of it.
     `unlisted_parts` are members and values below the top level that no schema lists, as
     `stream_options.x`.
     """
@@ -77,6 +83,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     hosted: tuple[HostedTool, ...] = ()
     round_limits: tuple[tuple[str, int], ...] = ()
     unlisted_parts: frozenset[str] = frozenset()
+    cache_lifetimes: frozenset[str] = frozenset()
 
     @property
     def answers(self) -> int:

@@ -23,6 +23,7 @@ from gateway.domain.providers.hosted_tools import (
     tools_at,
 )
 from gateway.domain.request.request import HostedTool, RequestFacts
+from gateway.domain.request.unpriced import Unpriced, unpriced_call
 
 # Held where nothing relies on the bound: calls of tools that the provider charges by the call; a
 # request seldom makes ten.
@@ -38,9 +39,10 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
 
     `windows` are the readings of the context window, and `answers` the answers of the maximum that
     is sent. `calls` are those that may cost a fee, `call_usd` is the dearest known fee that the
-    price does not list. `members` are the request's own members to set, `uses` the bound of each
-    tool by its place in the list. `left_out` are not sent. `unbounded` is the tool for which
-    nothing bounds the rounds; then `most_rounds` is the bound that its provider states.
+    price does not list, and `unpriced` the first fee that neither states. `members` are the
+    request's own members to set, `uses` the bound of each tool by its place in the list.
+    `left_out` are not sent. `unbounded` is the tool for which nothing bounds the rounds; then
+    `most_rounds` is the bound that its provider states.
     """
 
     windows: int = 1
@@ -53,6 +55,7 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     unbounded: HostedTool | None = None
     most_rounds: int | None = None
     fee: UncountedFee | None = None
+    unpriced: Unpriced | None = None
 
     @property
     def changes_body(self) -> bool:
@@ -85,20 +88,23 @@ def rounds_of(
             call_usd=_unlisted_usd(rows, price),
             fee=_uncounted(rows, deployment, model),
         )
-    plan = _Plan(facts, deployment, at)
+    plan = _Plan(facts, deployment, at, price)
     for tool in tools:
         plan.add(tool)
     if model is not None:
         plan.add_model(model)
-    return plan.rounds(price, model)
+    return plan.rounds(model)
 
 
 class _Plan:
     """Adds up the rounds of a request's tools, one by one."""
 
-    def __init__(self, facts: RequestFacts, deployment: Deployment, at: ToolsAt) -> None:
+    def __init__(
+        self, facts: RequestFacts, deployment: Deployment, at: ToolsAt, price: Price
+    ) -> None:
         """Start without any tool."""
-        self._deployment, self._at = deployment, at
+        self._deployment, self._at, self._price = deployment, at, price
+        self._listed = {rate.kind for rate in price.rates}
         self._asked = dict(facts.round_limits)
         self._most = deployment.hosted_rounds
         self._sent: dict[RoundLimit, int] = {}
@@ -107,12 +113,19 @@ class _Plan:
         self._rows: list[ToolFacts] = []
         self._stated = self._held = 0
         self._unbounded: tuple[HostedTool, int | None] | None = None
+        self._unpriced: Unpriced | None = None
+        self._has_fee = False
 
     def add(self, tool: HostedTool) -> None:
         """Bound one tool, leave it out, or note that nothing bounds it."""
         row = _facts_of(tool, self._at)
         limit = self._limit_of(row, tool)
         most = _least(row.most_rounds, self._at.most_rounds)
+        fee = self._unpriced_fee(row)
+        drops = self._deployment.hosted_tools is HostedToolsRule.DROP and tool.can_leave_out
+        if fee is not None and drops:
+            self._left_out.append(tool)
+            return
         if row.reads_again is False and limit is None:
             pass
         elif limit is not None and limit.is_of_tool:
@@ -124,12 +137,15 @@ class _Plan:
             self._stated += most
         elif self._deployment.hosted_tools is HostedToolsRule.HOLD:
             self._held = self._most
-        elif self._deployment.hosted_tools is HostedToolsRule.DROP and _can_leave_out(tool):
+        elif drops:
             self._left_out.append(tool)
             return
         elif self._unbounded is None:
             self._unbounded = (tool, most)
         self._rows.append(row)
+        self._has_fee |= not row.is_free
+        if fee is not None and self._unpriced is None:
+            self._unpriced = unpriced_call(tool, fee)
 
     def add_model(self, model: SearchModels) -> None:
         """Add the rounds of a model that searches by itself: as many as its provider states, else
@@ -141,7 +157,7 @@ class _Plan:
         else:
             self._stated += model.tool.most_rounds
 
-    def rounds(self, price: Price, model: SearchModels | None) -> Rounds:
+    def rounds(self, model: SearchModels | None) -> Rounds:
         """Return the sum."""
         uses, limits = sum(most for _, most in self._uses), sum(self._sent.values())
         rounds = uses + limits + self._stated + self._held
@@ -151,6 +167,8 @@ class _Plan:
             rounds = max(rounds, self._most)
         tool, most = self._unbounded or (None, None)
         calls = rounds if self._at.bounds_calls else max(rounds, MOST_TOOL_CALLS)
+        if self._has_fee:
+            calls = max(calls, 1)  # OpenAI bills a container that no call uses
         members: list[tuple[str, int | bool]] = [(one.value, n) for one, n in self._sent.items()]
         if RoundLimit.MAX_TURNS in self._sent:
             members.append((PARALLEL_CALLS, False))
@@ -158,14 +176,24 @@ class _Plan:
             windows=rounds + 1,
             answers=1 if self._at.caps_all_rounds else rounds + 1,
             calls=calls + _calls_of_request(model),
-            call_usd=_unlisted_usd(self._rows, price),
+            call_usd=_unlisted_usd(self._rows, self._price),
             members=tuple(members),
             uses=tuple(self._uses),
             left_out=tuple(self._left_out),
             unbounded=tool,
             most_rounds=most,
             fee=_uncounted(self._rows, self._deployment, model),
+            unpriced=self._unpriced,
         )
+
+    def _unpriced_fee(self, row: ToolFacts) -> TokenKind | None:
+        """Return the kind of a tool's calls if neither the price nor the provider states its fee.
+        An engine of one's own charges none.
+        """
+        if row.bills_as is None or row.most_call_usd is not None or self._deployment.is_self_hosted:
+            return None
+        kind = TokenKind(row.bills_as)
+        return None if kind in self._listed else kind
 
     def _limit_of(self, row: ToolFacts, tool: HostedTool) -> RoundLimit | None:
         """Return the member that bounds a tool's rounds in this request, None if none does."""
@@ -229,11 +257,6 @@ def _uncounted(
 def _without_count(rows: list[ToolFacts]) -> Iterator[ToolFacts]:
     """Yield the tools whose calls may cost a fee and stand in no usage."""
     return (row for row in rows if not row.is_counted and not row.is_free)
-
-
-def _can_leave_out(tool: HostedTool) -> bool:
-    """Return True if a tool can be left out without a change to another one."""
-    return tool.index is not None or tool.member is not None
 
 
 def _at_most(most: int, asked: int | None) -> int:

@@ -17,7 +17,7 @@ from gateway.domain.request.request import RequestBody
 
 MOST_RECORDED = 8  # names in an event
 # Names of members look like this; anything else may be a caller's text.
-_NAME_SHAPE = re.compile(r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.=-]{0,63}")
+_NAME_SHAPE = re.compile(r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.=?-]{0,63}")
 _NONE: frozenset[str] = frozenset()
 
 

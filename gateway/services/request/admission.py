@@ -169,12 +169,28 @@ class Admission:
 
 def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unbounded:
     """Return the error for a request whose cost at a deployment has no bound."""
-    rounds = bound.rounds
+    rounds, missing = bound.rounds, bound.unpriced
+    if missing is not None:
+        return Unbounded(
+            messages.unpriced(
+                account,
+                deployment.name,
+                where=missing.where,
+                rate=missing.field,
+                can_drop=missing.can_drop,
+                listed_as=missing.listed_as,
+            ),
+            param=missing.where.partition(":")[0].partition("=")[0],
+        )
     if rounds is None or (tool := rounds.unbounded) is None:
         return Unbounded(messages.unbounded(account, deployment.name), param="max_tokens")
     return Unbounded(
         messages.unbounded_rounds(
-            account, deployment.name, tool=tool.where, most_rounds=rounds.most_rounds
+            account,
+            deployment.name,
+            tool=tool.where,
+            can_drop=tool.can_leave_out,
+            most_rounds=rounds.most_rounds,
         ),
         param=tool.member or "tools",
     )

@@ -10,10 +10,11 @@ import pytest
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Route
-from gateway.domain.pricing.pricing import Rate
+from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.request.bound import UNBOUNDED_OUTPUT_TOKENS, Bound, bound_of
 from gateway.domain.request.rounds import MOST_TOOL_CALLS
+from gateway.domain.request.unpriced import Unpriced
 from tests import factories
 
 
@@ -178,3 +179,111 @@ def test_hosted_tools_are_held_for_by_the_call() -> None:
 def test_prompt_and_answer_count_together() -> None:
     """A limit of tokens per minute takes both."""
     assert bound(output_bound_tokens=50).tokens == 1114
+
+
+def hard(
+    price: Price, features: dict[str, str] | None = None, lifetimes: str = "none", **deployment: Any
+) -> Bound:
+    """The bound of a request of 1,000 bytes under a hard budget, by the places of its features."""
+    named = features or {}
+    asked = frozenset() if lifetimes == "none" else frozenset(lifetimes.split(","))
+    facts = factories.facts(
+        body_bytes=1000,
+        output_bound_tokens=10,
+        features=frozenset(named),
+        named=tuple(named.items()),
+        cache_lifetimes=asked,
+    )
+    made = {"provider": "openai", "is_self_hosted": False, "context_window": 1000}
+    return bound_of(
+        facts,
+        route=Route(name="assistant", deployments=("one",)),
+        deployment=factories.deployment(**(made | deployment)),
+        price=price,
+        is_relied_on=True,
+        bounds_rounds=True,
+    )
+
+
+def priced(*kinds: TokenKind, tier: str | None = None) -> Price:
+    """A price of a dollar for a million tokens, with more kinds at nine, and a tier."""
+    plain = factories.price("1", "1")
+    more = [Rate(kind=kind, usd_per_mtok=Decimal(9)) for kind in kinds]
+    if tier is not None:
+        more += [replace(rate, service_tier=tier) for rate in plain.rates]
+    return replace(plain, rates=(*plain.rates, *more))
+
+
+SPOKEN, HEARD = TokenKind.AUDIO_OUTPUT, TokenKind.AUDIO_INPUT
+
+
+@pytest.mark.parametrize(
+    ("features", "price", "missing"),
+    [
+        ({"audio": "modalities"}, priced(), "audio_input_usd_per_mtok"),
+        ({"audio": "modalities"}, priced(HEARD), "audio_output_usd_per_mtok"),
+        ({"audio": "audio"}, priced(HEARD), "audio_output_usd_per_mtok"),
+        ({"audio": "modalities"}, priced(HEARD, SPOKEN), None),
+        ({"audio": "messages: input_audio"}, priced(SPOKEN), "audio_input_usd_per_mtok"),
+        ({"audio": "messages: input_audio"}, priced(HEARD), None),
+        ({"service_tier=priority": "service_tier"}, priced(), "service_tiers"),
+        ({"service_tier=priority": "service_tier"}, priced(tier="priority"), None),
+        ({"service_tier=fast": "speed"}, priced(tier="priority"), "service_tiers"),
+        ({"service_tier=flex": "service_tier"}, priced(), None),
+        ({"service_tier": "service_tier"}, priced(tier="priority"), "service_tiers"),
+        ({"store": "store"}, priced(), None),
+    ],
+)
+def test_a_kind_without_a_rate_has_no_bound(
+    features: dict[str, str], price: Price, missing: str | None
+) -> None:
+    """Speech was held at the rate of text, and a dearer tier at that of the standard one."""
+    found = hard(price, features)
+    ((_, where),) = features.items()
+    name = where.rpartition(": ")[2]
+    expected = None if missing is None else Unpriced(where=where, field=missing, listed_as=name)
+    assert (found.unpriced, found.is_certain) == (expected, missing is None)
+    assert hard(price, features, is_self_hosted=True).unpriced is None
+    assert hard(price, features, listed=frozenset({name})).unpriced is None
+
+
+WRITE, HOUR = TokenKind.CACHE_WRITE, TokenKind.CACHE_WRITE_1H
+
+
+@pytest.mark.parametrize(
+    ("lifetimes", "price", "usd_per_mtok"),
+    [
+        ("none", priced(), "1"),
+        ("", priced(), "1.25"),
+        ("5m", priced(), "1.25"),
+        ("30m", priced(), "1.25"),
+        ("1h", priced(), "2"),
+        ("5m,1h", priced(), "2"),
+        ("?", priced(), "2"),
+        ("5m", priced(WRITE), "9"),
+        ("1h", priced(WRITE), "9"),
+        ("1h", priced(WRITE, HOUR), "9"),
+        ("1h", factories.price("1", "1", cache_write="1.25"), "2"),
+        ("5m", factories.price("1", "1", cache_write="1.1"), "1.1"),
+        ("?", factories.price("1", "1", cache_write="1.25"), "2"),
+    ],
+)
+def test_writes_to_the_cache_are_held_at_the_listed_or_the_stated_rate(
+    lifetimes: str, price: Price, usd_per_mtok: str
+) -> None:
+    """A price without their rate held them as plain input, and the provider bills up to twice."""
+    found = hard(price, lifetimes=lifetimes)
+    output = price.dearest(TokenKind.OUTPUT) * 10
+    assert found.is_certain
+    assert 0 <= found.nusd - (1000 * Decimal(usd_per_mtok) + output) * 1000 <= 2
+    own = hard(price, lifetimes=lifetimes, is_self_hosted=True)
+    assert own.nusd == hard(price).nusd
+
+
+def test_a_lifetime_that_nothing_prices_has_no_bound() -> None:
+    """OpenAI's list has no figure for twelve hours."""
+    missing = hard(priced(), lifetimes="12h").unpriced
+    assert missing == Unpriced(
+        where="ttl=12h", field="cache_write_12h_usd_per_mtok", listed_as="ttl=12h"
+    )
+    assert hard(priced(TokenKind.CACHE_WRITE_12H), lifetimes="12h").is_certain

@@ -15,9 +15,10 @@ from gateway.domain.request.request import RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire.members import decode_members
 from gateway.wire.openai.request.prompt_lists import MAX_DECODED_BYTES
-from gateway.wire.openai.request.read import read_request
+from gateway.wire.openai.request.read import is_empty_input, read_request
 from gateway.wire.openai.request.size import (
     MAX_OUTPUT_TOKENS,
+    PROMPTS_IN,
     TOOL_PREFACE_TOKENS,
     count_prompts,
 )
@@ -150,6 +151,46 @@ def test_items_of_a_conversation_are_one_prompt() -> None:
     assert counted(b'["a","b"]', Operation.RESPONSES) == 2
     assert facts(messages=[{"role": "user", "content": "a"}] * 3).prompts == 1
     assert facts(Operation.COMPLETIONS).prompts == 1
+
+
+TEXTS = st.lists(st.text(max_size=8), min_size=1, max_size=5)
+EMBEDDED = [name for name in PROMPTS_IN[Operation.EMBEDDINGS] if name != "messages"]
+
+
+@given(st.dictionaries(st.sampled_from(EMBEDDED), TEXTS | st.none(), min_size=1))
+def test_each_member_with_prompts_is_counted(members: dict[str, list[str] | None]) -> None:
+    """A server may read any of them, and another name of a list was one prompt."""
+    most = sum(len(texts or ()) for texts in members.values())
+    found = facts(Operation.EMBEDDINGS, **members)
+    assert found.prompts == max(most, 1)
+    talk = [{"role": "user", "content": "a"}]
+    assert facts(Operation.EMBEDDINGS, **members, messages=talk).prompts == most + 1
+
+
+def test_a_list_that_cannot_be_read_is_not_counted_under_any_name() -> None:
+    """llama.cpp takes texts and token ids in one list."""
+    for name in EMBEDDED:
+        assert facts(Operation.EMBEDDINGS, **{name: [1, "a"]}).prompts is None
+        ids = {"input": "a"} | {name: [[1], [2]]}
+        assert facts(Operation.EMBEDDINGS, **ids).prompts == (2 if name == "input" else 3)
+
+
+@pytest.mark.parametrize(
+    ("members", "is_empty"),
+    [
+        ({"input": ["", ""]}, True),
+        ({"input": ["a"]}, False),
+        ({"input": "", "content": "text"}, False),
+        ({"input": "", "inputs": ["text"]}, False),
+        ({"inputs": [""]}, False),
+    ],
+)
+def test_inputs_are_empty_only_if_no_other_member_has_some(
+    members: dict[str, Any], is_empty: bool
+) -> None:
+    """A count of 0 is believed only for a request without a text."""
+    read = read_request(Operation.EMBEDDINGS, json.dumps({"model": "m", **members}).encode())
+    assert is_empty_input(read) is is_empty
 
 
 def test_encoded_prompts_and_lists_too_long_to_decode_are_not_counted() -> None:

@@ -12,9 +12,9 @@ import pytest
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import DEFAULT_ROUNDS, HostedToolsRule, Route
 from gateway.domain.policy.request_fields import UNKNOWN_TOOLS, folded_tool
-from gateway.domain.pricing.pricing import Rate, calls_hold_nusd
+from gateway.domain.pricing.pricing import Price, Rate, calls_hold_nusd
 from gateway.domain.pricing.settlement import UncountedFee
-from gateway.domain.pricing.tokens import TokenKind
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.domain.providers.hosted_tools import (
     SEARCH_MODELS,
     TOOLS,
@@ -27,6 +27,7 @@ from gateway.domain.providers.table import PROVIDERS
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import HostedTool
 from gateway.domain.request.rounds import MOST_TOOL_CALLS, Rounds
+from gateway.domain.request.unpriced import Unpriced
 from tests import factories
 
 WINDOW = 1000
@@ -121,6 +122,13 @@ def bound(
     )
 
 
+def with_calls(*kinds: TokenKind) -> Price:
+    """A price of a dollar for each token and for each call of some kinds."""
+    plain = factories.price("1000000", "1000000")
+    calls = (Rate(kind=kind, usd_per_mtok=Decimal(1_000_000)) for kind in kinds)
+    return replace(plain, rates=(*plain.rates, *calls))
+
+
 def rounds(*tools: HostedTool, **more: Any) -> Rounds:
     """The rounds of a request with tools."""
     found = bound(*tools, **more).rounds
@@ -151,7 +159,8 @@ def test_a_tool_is_bounded_held_left_out_or_refused(
     """No tool that may read the window again is held with one window and sent without a bound."""
     at = tools_at(provider, operation)
     row = at.facts_of(sent.name, is_member=sent.member is not None)
-    found = bound(sent, provider=provider, operation=operation, hosted_tools=rule)
+    price = with_calls(*CALL_KINDS)
+    found = bound(sent, provider=provider, operation=operation, hosted_tools=rule, price=price)
     assert found.rounds is not None
     assert found.is_certain == (found.rounds.unbounded is None)
     assert found.nusd >= found.rounds.windows * WINDOW * 10**9
@@ -337,6 +346,54 @@ def test_a_listed_price_of_calls_is_held_instead_of_the_known_fee() -> None:
     assert rounds(tool("web_search"), price=listed).call_usd == Decimal("0.025")
     own = replace(listed, rates=(*listed.rates, rate))
     assert rounds(tool("web_search"), price=own).call_usd == 0
+
+
+@pytest.mark.parametrize(("provider", "operation", "sent"), list(every_tool()))
+@pytest.mark.parametrize("rule", list(HostedToolsRule))
+def test_no_fee_of_a_call_is_held_at_nothing(
+    provider: str, operation: Operation, sent: HostedTool, rule: HostedToolsRule
+) -> None:
+    """Its price or its provider states it, or the tool is refused or left out. Pictures were held
+    at the rate of searches, or at none.
+    """
+    at = tools_at(provider, operation)
+    row = at.facts_of(sent.name, is_member=sent.member is not None)
+    price = with_calls(*CALL_KINDS - {row.bills_as})
+    found = bound(sent, provider=provider, operation=operation, hosted_tools=rule, price=price)
+    assert found.rounds is not None
+    is_stated = row.bills_as is None or row.most_call_usd is not None
+    assert found.unpriced is None or not is_stated
+    if not is_stated and rule is HostedToolsRule.DROP:
+        assert found.rounds.left_out == (sent,)
+    elif not is_stated:
+        assert (found.is_certain, found.unpriced) == (
+            False,
+            Unpriced(where=sent.where, field=f"{row.bills_as}_usd_per_1k_calls", can_drop=True),
+        )
+    elif row.most_call_usd is not None and not found.rounds.left_out:
+        assert found.rounds.call_usd == row.most_call_usd
+
+
+def test_an_engine_of_ones_own_charges_no_fee() -> None:
+    """Only its tokens cost anything."""
+    picture = tool("image_generation")
+    assert bound(picture, is_self_hosted=True).unpriced is None
+    assert bound(picture).unpriced is not None
+    assert bound(picture, price=with_calls(TokenKind.IMAGE_GENERATION)).unpriced is None
+
+
+def test_a_container_is_held_without_any_call() -> None:
+    """OpenAI makes it before the model decides whether it runs code."""
+    found = rounds(tool("code_interpreter"), limits={"max_tool_calls": 0})
+    assert (found.windows, found.calls, found.call_usd) == (1, 1, Decimal("0.03"))
+    assert rounds(tool("mcp"), limits={"max_tool_calls": 0}).calls == 0
+
+
+def test_a_picture_inside_the_prompt_cannot_be_dropped() -> None:
+    """So the refusal does not name that remedy."""
+    inside = bound(tool("image_generation", index=None), hosted_tools=HostedToolsRule.DROP).unpriced
+    assert inside is not None
+    assert not inside.can_drop
 
 
 @pytest.mark.parametrize(("calls", "usd", "nusd"), [(0, "0.025", 0), (4, "0.025", 10**8)])

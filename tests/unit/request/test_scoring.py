@@ -21,6 +21,7 @@ from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest
 from gateway.wire.openai.request.prompt_lists import MAX_DECODED_BYTES, items_in
 from gateway.wire.openai.request.read import read_request
+from gateway.wire.openai.request.scoring import FIRST, SECOND
 from gateway.wire.prompt_text import has_prompt_text
 from tests import factories
 from tests.fakes import FakeUpstreamAnswer
@@ -31,7 +32,7 @@ TEXT = st.text(max_size=20)
 LONG = TEXT | st.text(max_size=20).map(lambda text: text * 30)
 LISTS = st.lists(TEXT, min_size=1, max_size=5)
 SPECIAL_TOKENS = 4  # RoBERTa puts four around a pair, BERT three
-SIDES = [("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents"), ("queries", "items")]
+SIDES = [(first, second) for first in FIRST[SCORE] for second in SECOND[SCORE]]
 
 
 def read(operation: Operation, **members: Any) -> RequestBody:
@@ -99,6 +100,9 @@ def test_the_hold_bounds_each_spelling_of_the_pairs(
         ([{"content": []}, {"content": []}], 3),
         (["a", {"content": []}], 3),
         ({"content": []}, 2),
+        ({"content": "a"}, 2),
+        ({"content": [{"type": "text", "text": "a"}] * 5}, 6),
+        ({}, 2),
     ],
 )
 def test_each_text_is_a_prompt_with_a_window_of_its_own(documents: Any, prompts: int) -> None:
@@ -110,6 +114,8 @@ def test_each_text_is_a_prompt_with_a_window_of_its_own(documents: Any, prompts:
     assert read(SCORE, text_1=["a", "b"], text_2=["c", "d"]).facts.prompts == 4
     assert read(SCORE, text_1=["a", "b"], text_2="c").facts.prompts == 4
     assert read(SCORE).facts.prompts == 2
+    assert read(SCORE, query="q", items=[[1, 2], [3]]).facts.prompts == 3
+    assert read(RERANK, query="q", texts=documents, documents="a").facts.prompts == prompts
 
 
 def test_a_list_that_is_too_long_to_be_counted_has_no_bound() -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import get_type_hints
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
@@ -17,9 +19,20 @@ from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS
 from gateway.domain.policy.listed_members import SOURCES, TABLES, bounded_members
 from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER
 from gateway.domain.providers import members
-from gateway.domain.providers.members.effects import COUNTED, EFFECTS, Effect, is_bounded
+from gateway.domain.providers.members.effects import (
+    COUNTED,
+    EFFECTS,
+    PARTS,
+    VALUES,
+    Effect,
+    is_bounded,
+)
 from gateway.domain.providers.table import PROVIDERS
+from gateway.wire.members import decode_members
 from gateway.wire.openai.request.fast_path import PLAIN
+from gateway.wire.openai.request.scoring import FIRST, SECOND
+from gateway.wire.openai.request.size import PROMPTS_IN
+from gateway.wire.openai.request.unlisted_parts import unlisted_parts
 from tests import factories
 
 PUBLISHED = {
@@ -130,3 +143,71 @@ def test_the_tables_say_where_they_come_from() -> None:
     folder = Path(members.__path__[0])
     for name in ("hosted.py", "engines.py"):
         assert "Made by `python -m bench.member_tables` on 2026-" in (folder / name).read_text()
+
+
+# Members that add input to each prompt, or whose size the body does not show, by operation: no
+# list of prompts.
+IN_EACH_PROMPT = {
+    Operation.COMPLETIONS: "generation_prompt images json_schema prediction prompt_embeds "
+    "response_format session_params speculation suffix",
+    Operation.EMBEDDINGS: "chat_template chat_template_kwargs",
+    Operation.RERANK: "chat_template_kwargs instruct instruction",
+    Operation.SCORE: "chat_template_kwargs instruction",
+}
+
+
+@pytest.mark.parametrize("operation", IN_EACH_PROMPT)
+def test_every_published_list_of_prompts_is_counted(operation: Operation) -> None:
+    """llama.cpp's `content` and `texts` were one prompt: a new member is decided about here."""
+    counted = PROMPTS_IN.get(operation, ()) + FIRST.get(operation, ()) + SECOND.get(operation, ())
+    published = {name for _, of, name in PUBLISHED if of == operation}
+    adding = {name for name in published if EFFECTS[name] is Effect.ADDS_INPUT}
+    assert sorted(adding - set(counted)) == sorted(IN_EACH_PROMPT[operation].split())
+
+
+KNOWN_VALUES = sorted(VALUES)
+ANY_VALUE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.just("type"), inner),
+    max_leaves=4,
+)
+
+
+def parts(**members: object) -> frozenset[str]:
+    """The unlisted parts of a request."""
+    return unlisted_parts(decode_members(json.dumps(members).encode()))
+
+
+@given(st.sampled_from(KNOWN_VALUES), ANY_VALUE)
+def test_a_member_whose_value_counts_has_known_values_alone(
+    name: tuple[str, str], value: object
+) -> None:
+    """`reasoning.mode` took a list with the word that it refused."""
+    top, inner = name
+    is_known = value is None or (isinstance(value, str) and value in VALUES[name])
+    assert (parts(**{top: {inner: value}}) == frozenset()) is is_known
+
+
+@given(st.sampled_from(sorted({*PARTS, "modalities", "context_management"})), ANY_VALUE)
+def test_no_form_of_a_member_passes_unread(top: str, value: object) -> None:
+    """Null and switches choose nothing; any other form is read whole, or is refused by name."""
+    found = parts(**{top: value})
+    if value is None or isinstance(value, bool):
+        assert found == (frozenset() if top in PARTS or value is None else {f"{top}=?"})
+    elif isinstance(value, int) or (isinstance(value, list) and top in PARTS):
+        assert found == {f"{top}=?"}
+    elif isinstance(value, str):
+        assert (found == frozenset()) is (value in VALUES.get((top, "type"), ()))
+
+
+def test_edits_of_a_context_are_known_by_their_type() -> None:
+    """One that is not read may write a summary, and one beside an odd one passed unread."""
+    name = "context_management"
+    known = [{"type": "clear_tool_uses_20250919", "keep": {"type": "tool_uses", "value": 3}}]
+    for value in ({"edits": known}, known, {"edits": []}, {}, [], None):
+        assert parts(context_management=value) == frozenset()
+    for value in ({"edits": [{"type": "new"}]}, [{"type": "new"}]):
+        assert parts(context_management=value) == {f"{name}=new"}
+    odd = ({"edits": [*known, 5]}, [{"type": 5}], [{}], {"edits": {}}, {"new": 1}, "new", 7)
+    for value in odd:
+        assert parts(context_management=value) == {f"{name}=?"}

@@ -139,8 +139,9 @@ PARTS: Mapping[str, frozenset[str]] = {
     "output_format": frozenset({"type", "schema"}),
     "prompt_cache_options": frozenset({"mode", "ttl"}),
 }
-# The known values of members whose value chooses the treatment. `reasoning.mode: pro` has no
-# statement on the maximum that bounds it.
+# The known values of members whose value chooses the treatment. Any other value but null is not
+# known, of whatever type. `reasoning.mode: pro` has no statement on the maximum that bounds it, and
+# each lifetime of the cache has its own price.
 VALUES: Mapping[tuple[str, str], frozenset[str]] = {
     ("reasoning", "mode"): frozenset({"standard"}),
     ("thinking", "type"): frozenset({"adaptive", "auto", "between_tools", "disabled", "enabled"}),
@@ -149,6 +150,8 @@ VALUES: Mapping[tuple[str, str], frozenset[str]] = {
         | {"python", "text"}
     ),
     ("output_format", "type"): frozenset({"json_schema", "json_object", "text"}),
+    ("prompt_cache_options", "mode"): frozenset({"explicit", "implicit"}),
+    ("prompt_cache_options", "ttl"): frozenset({"12h", "30m"}),
 }
 # Edits of a context: those that leave something out, and those that need a permission.
 EDITS = frozenset(

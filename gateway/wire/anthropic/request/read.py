@@ -25,7 +25,7 @@ from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
 from gateway.wire.anthropic.request.size import expansion, own_maximum, size_of_body
-from gateway.wire.anthropic.request.tools import Tools, read_tools
+from gateway.wire.anthropic.request.tools import Tools, feature_of, read_tools
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.hosted import round_limits
@@ -91,9 +91,12 @@ def _read(body: bytes) -> RequestBody:
     fields = _fields_of(members)
     if "messages" not in members:
         raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
-    needs = Needs()
+    needs = Needs(feature_of)
     objects = _objects_in(members)
-    tools = read_tools(members["tools"]) if "tools" in members else None
+    tools = None
+    if "tools" in members:
+        tools = read_tools(members["tools"])
+        needs.note_marks_in(bytes(members["tools"]))
     _note_names(members, needs)
     _note_values(fields, members, objects, needs)
     _note_tools(tools, needs)
@@ -116,6 +119,7 @@ def _read(body: bytes) -> RequestBody:
         body_bytes=len(body),
         expansion_tokens=more_tokens if needs.is_sized else None,
         hosted=tuple(needs.hosted),
+        cache_lifetimes=frozenset(needs.lifetimes),
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),
         grown=grown_sizes(body, partial(size_of_body, tools=tools, is_sized=needs.is_sized))

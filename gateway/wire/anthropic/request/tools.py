@@ -80,7 +80,7 @@ def read_tools(value: msgspec.Raw) -> Tools:
     tools = [_read_tool(bytes(encoded)) for encoded in listed]
     found = []
     for index, tool in enumerate(tools):
-        if (feature := _feature_of(tool)) is not None:
+        if (feature := feature_of(tool)) is not None:
             name, where = feature
             uses: Any = tool.get(MAX_USES)
             # A tool without a type is the caller's own.
@@ -91,8 +91,10 @@ def read_tools(value: msgspec.Raw) -> Tools:
     return Tools(len(tools), known, tuple(found))
 
 
-def _feature_of(tool: Mapping[str, object]) -> tuple[str, str] | None:
+def feature_of(tool: object) -> tuple[str, str] | None:
     """Return the feature that one tool needs and its place; None if the caller runs it."""
+    if not isinstance(tool, Mapping):
+        return UNKNOWN_TOOLS, "tools"
     kind = tool.get("type")
     names = [name for name in (kind, *tool) if isinstance(name, str) and is_hosted_tool(name)]
     if names:

@@ -15,6 +15,7 @@ from gateway.domain.policy.request_fields import (
     folded_tool,
     is_hosted_tool,
 )
+from gateway.domain.providers.hosted_tools import ANY_SIZE, CODE_INTERPRETER, CONTAINER_SIZES
 from gateway.domain.request.request import HostedTool
 
 HOSTED_TOOLS = "hosted_tools"
@@ -74,6 +75,17 @@ def _name_of(tool: object) -> str:
         if isinstance(place, str) and place != "local":
             return folded_tool(place[:MOST_TOOL_NAME_CHARS])
     if isinstance(kind, str):
-        return folded_tool(kind[:MOST_TOOL_NAME_CHARS])
+        name = folded_tool(kind[:MOST_TOOL_NAME_CHARS])
+        return name + _size_of(tool.get("container")) if name == CODE_INTERPRETER else name
     named = next((name for name in tool if isinstance(name, str) and is_hosted_tool(name)), "")
     return folded_tool(named[:MOST_TOOL_NAME_CHARS])
+
+
+def _size_of(container: object) -> str:
+    """Return the size of a code interpreter's container as a part of the tool's name: empty for
+    the standard one, and that of any size for one that the request does not state.
+    """
+    limit = container.get("memory_limit") if isinstance(container, Mapping) else None
+    if container is None or (isinstance(container, Mapping) and limit in (None, "1g")):
+        return ""
+    return limit if isinstance(limit, str) and limit in CONTAINER_SIZES else ANY_SIZE

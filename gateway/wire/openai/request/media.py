@@ -17,10 +17,11 @@ import msgspec
 from msgspec.structs import replace
 
 from gateway.domain.policy.known_members import by_folded
-from gateway.domain.policy.request_fields import UNKNOWN_FIELDS
+from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, UNKNOWN_TOOLS
 from gateway.errors import InvalidRequest
 from gateway.wire.data_urls import LOOKED_AT, holds_all, is_base64, is_file_name
 from gateway.wire.json_bounds import MAX_LOOKED_AT, check_values, is_numeric
+from gateway.wire.openai.request.hosted import hosted_tool
 from gateway.wire.openai.request.member_names import refuse_variant
 from gateway.wire.openai.request.needs import Needs
 from gateway.wire.openai.request.tools import features_of_tools
@@ -50,6 +51,7 @@ _FREE = frozenset(
         "arguments",
         "citations",
         "client_metadata",
+        "input_examples",
         "input_schema",
         "json_schema",
         "metadata",
@@ -80,6 +82,17 @@ _KNOWN = (
     "tool_removal "
 )
 _KNOWN_TYPES = frozenset(_KNOWN.split())
+# Members that hold one tool (anthropic 2.14.0, types/beta/beta_request_tool_addition_block_param.py
+# and beta_tool_change_tool_definition_param.py): all of it is judged, unless it only names a tool
+# that is defined elsewhere, or holds it in its `definition`.
+_TOOLS_IN = frozenset({"tool", "definition"})
+_MARKS = frozenset({"cache_control", "prompt_cache_breakpoint", "prompt_cache_options"})
+_NAMES_A_TOOL = frozenset(
+    {"mcp_tool_reference", "mcp_toolset_reference", "tool_definition", "tool_reference"}
+)
+# Members in which the type of a tool defines none: lists that are judged as such, the caller of an
+# earlier call, and earlier calls.
+_NO_TOOL_IN = frozenset({"caller", "executed_tools", "tool_calls", "tools"})
 _ADDRESSES = ("http:", "https:", "file:", "ftp:", "gs:", "s3:", "//", "\\\\", "/\\", "\\/")
 _DROPPED = dict.fromkeys(map(ord, "\t\r\n"))  # by URL parsers, anywhere in an address
 _LOOKED_AT_TEXT = 512  # letters in which an address begins
@@ -205,6 +218,10 @@ def _walk(top: str, tree: Any, needs: Needs) -> int:
             words = type(kind) is not str or _is_wordy(kind)
             if kind is not None or key == "input":
                 _note_item(top, key, value, kind=str(kind or ""), needs=needs)
+            if key in _MARKS:
+                needs.note_mark(value)
+            elif key in _TOOLS_IN or not words:
+                _note_definition(top, key, value, kind=kind, needs=needs)
             past = _PAST.get(kind) if type(kind) is str else None
             for name, inner in value.items():
                 if name in _FREE or name == past:
@@ -258,6 +275,27 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
         needs.leave("stored_state", f"{top}: item_reference")
 
 
+def _note_definition(
+    top: str, key: str, item: Mapping[str, Any], *, kind: object, needs: Needs
+) -> None:
+    """Record the needs of a tool that is defined inside a prompt, wherever a provider may read it:
+    in a member for one, or as any other object with the type of a tool that a provider runs.
+    """
+    if key in _TOOLS_IN:
+        if type(kind) is str and kind in _NAMES_A_TOOL:
+            return
+        found = needs.judge_tool(item)
+    elif key in _NO_TOOL_IN or kind in _KNOWN_TYPES or str(kind).endswith("_error"):
+        return
+    else:
+        found = needs.judge_tool({"type": kind, "environment": item.get("environment")})
+        if found is not None and found[0] == UNKNOWN_TOOLS:
+            return  # a part of another kind
+    if found is not None:
+        feature, where = found
+        needs.note_tool(feature, hosted_tool(item, where=f"{top}: {where}", index=None))
+
+
 def _note_source(top: str, source: Mapping[str, Any], needs: Needs, *, is_document: bool) -> None:
     """Record the needs of the bytes in a block of Anthropic's messages: a translation, and engines
     that speak that dialect, write them as a `data:` URL.
@@ -291,7 +329,7 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
     elif name in _DOCUMENTS:
         needs.is_sized = False
     elif name == "tools":
-        for feature, tool in features_of_tools(value):
+        for feature, tool in features_of_tools(value, needs.judge_tool):
             needs.note_tool(feature, replace(tool, where=f"{top}: {tool.where}", index=None))
     if name in _BYTES:
         _note_bytes(top, name, value, needs)

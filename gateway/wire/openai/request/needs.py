@@ -4,9 +4,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from gateway.domain.policy.request_fields import OWN_TOOLS, UNKNOWN_TOOLS
+from gateway.domain.pricing.cache_writes import (
+    ANY_LIFETIME,
+    KNOWN_LIFETIMES,
+    SHORTEST_LIFETIME,
+)
 from gateway.domain.request.request import HostedTool
 from gateway.wire.openai.request.hosted import HOSTED_TOOLS, hosted_member
+
+_ESCAPE = b"\\u"  # could spell any word
+_MARKS = (b"cache_control", b"prompt_cache_breakpoint", _ESCAPE)
+_LIFETIMES = (b'"ttl"', _ESCAPE)
+# Returns the feature that one tool needs and its place; None if the caller runs it.
+JudgeTool = Callable[[object], tuple[str, str] | None]
 
 
 class Needs:
@@ -15,14 +28,18 @@ class Needs:
     `features` names for each feature the first place at which it was found.
 
     `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a
-    document, encoded tensors. `hosted` are the tools that the provider may run.
+    document, encoded tensors. `hosted` are the tools that the provider may run. `judge_tool` is
+    that of the caller's dialect, for tools that are defined inside the prompt. `lifetimes` are the
+    times for which the provider's cache is asked to keep a part of the prompt.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, judge_tool: JudgeTool) -> None:
         """Start without any need."""
+        self.judge_tool = judge_tool
         self.capabilities: set[str] = set()
         self.features: dict[str, str] = {}
         self.hosted: list[HostedTool] = []
+        self.lifetimes: set[str] = set()
         self.is_sized = True
 
     def leave(self, feature: str, where: str) -> None:
@@ -43,3 +60,19 @@ class Needs:
         """Record a member of the request if it is a tool that the provider runs."""
         if (tool := hosted_member(name)) is not None:
             self.hosted.append(tool)
+
+    def note_mark(self, mark: Mapping[str, object]) -> None:
+        """Record a mark of the provider's cache, with its lifetime."""
+        lifetime = mark.get("ttl")
+        if lifetime is None:
+            lifetime = SHORTEST_LIFETIME
+        is_known = isinstance(lifetime, str) and lifetime in KNOWN_LIFETIMES
+        self.lifetimes.add(str(lifetime) if is_known else ANY_LIFETIME)
+
+    def note_marks_in(self, tools: bytes) -> None:
+        """Record the marks in a list of tools, which is not decoded as a whole: a lifetime in it
+        may be any.
+        """
+        if any(word in tools for word in _MARKS):
+            is_plain = not any(word in tools for word in _LIFETIMES)
+            self.lifetimes.add(SHORTEST_LIFETIME if is_plain else ANY_LIFETIME)

@@ -29,8 +29,14 @@ from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.openai.request.hosted import round_limits
 from gateway.wire.openai.request.needs import Needs
-from gateway.wire.openai.request.size import OTHER_CHOICES, choices_of, grown_size, size_of
-from gateway.wire.openai.request.tools import features_of_tools, read_tools
+from gateway.wire.openai.request.size import (
+    OTHER_CHOICES,
+    PROMPTS_IN,
+    choices_of,
+    grown_size,
+    size_of,
+)
+from gateway.wire.openai.request.tools import feature_of, features_of_tools, read_tools
 from gateway.wire.openai.request.unlisted_parts import unlisted_parts
 from gateway.wire.widened_text import may_grow
 
@@ -39,6 +45,7 @@ MAX_UNKNOWN_SHOWN = 3
 LOOKED_AT_BYTES = 64  # of an input, to check whether it is empty
 SCORING = KNOWN_MEMBERS | SCORING_MEMBERS
 _NULL = b"null"
+_OTHER_INPUTS = frozenset(PROMPTS_IN[Operation.EMBEDDINGS]) - {"input"}
 _STREAMING = frozenset({Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES})
 
 
@@ -102,12 +109,12 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     hosted: tuple[HostedTool, ...] = ()
-    is_sized, parts = True, _NONE
+    is_sized, parts, lifetimes = True, _NONE, _NONE
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
         named, is_sized = tuple(needs.features.items()), needs.is_sized
-        hosted = tuple(needs.hosted)
+        hosted, lifetimes = tuple(needs.hosted), frozenset(needs.lifetimes)
         parts = unlisted_parts(members)
     # After the bounds on the body's values: this searches the whole body for words.
     choices = choices_of(fields.n, fields.best_of, members.get(OTHER_CHOICES))
@@ -137,6 +144,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         if "previous_response_id" in members and operation is Operation.RESPONSES
         else None,
         hosted=hosted,
+        cache_lifetimes=lifetimes,
         round_limits=round_limits(members) if hosted else (),
         unlisted_parts=parts,
     )
@@ -165,6 +173,8 @@ def is_empty_input(read: RequestBody) -> bool:
     """Return True if all embeddings inputs are empty texts, which may have no tokens."""
     place = read.members.get("input")
     if place is None or read.facts.operation is not Operation.EMBEDDINGS:
+        return False
+    if not read.members.keys().isdisjoint(_OTHER_INPUTS):
         return False
     return not read.body[place.start : min(place.end, place.start + LOOKED_AT_BYTES)].strip(
         b'[]", \t\r\n'
@@ -201,14 +211,15 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
     """Return the capabilities and permissions that a request needs, from its members' names, types
     and nested values.
     """
-    needs = Needs()
+    needs = Needs(feature_of)
     _note_names(members, needs, known=SCORING if operation in PAIRING else KNOWN_MEMBERS)
     _note_values(operation, fields, members, needs)
     if "tools" in members:
         tools = read_tools(members["tools"])
+        needs.note_marks_in(bytes(members["tools"]))
         if tools:
             needs.capabilities.add("tools")
-        for feature, tool in features_of_tools(tools):
+        for feature, tool in features_of_tools(tools, feature_of):
             needs.note_tool(feature, tool)
     if "functions" in members:
         needs.capabilities.add("tools")

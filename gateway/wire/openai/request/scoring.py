@@ -14,23 +14,33 @@ import msgspec
 from gateway.domain.operation import Operation
 from gateway.wire.openai.request.prompt_lists import items_in, size_of_value
 
-# vLLM 0.32, entrypoints/pooling/scoring/protocol.py: four spellings of the two sides of a pair.
-_FIRST: Mapping[Operation, tuple[str, ...]] = {
+# The members of the two sides of a pair: vLLM's four spellings (0.32,
+# entrypoints/pooling/scoring/protocol.py), SGLang's `query` of a score and llama.cpp's `texts`.
+FIRST: Mapping[Operation, tuple[str, ...]] = {
     Operation.RERANK: ("query",),
-    Operation.SCORE: ("text_1", "data_1", "queries"),
+    Operation.SCORE: ("text_1", "data_1", "queries", "query"),
 }
-_SECOND: Mapping[Operation, tuple[str, ...]] = {
-    Operation.RERANK: ("documents",),
+SECOND: Mapping[Operation, tuple[str, ...]] = {
+    Operation.RERANK: ("documents", "texts"),
     Operation.SCORE: ("text_2", "data_2", "documents", "items"),
 }
+
+
+class _Parts(msgspec.Struct):
+    """vLLM's form for pictures: an older one has a single object for all documents."""
+
+    content: msgspec.Raw = msgspec.Raw()
+
+
+_decode_parts = msgspec.json.Decoder(_Parts).decode
 
 
 def count_texts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
     """Return the most prompts that the model reads: the pairs, and the first texts once more for a
     model that reads each text by itself. None if a list cannot be counted.
     """
-    first = _most(_FIRST[operation], members)
-    second = _most(_SECOND[operation], members)
+    first = _most(FIRST[operation], members)
+    second = _most(SECOND[operation], members)
     return None if first is None or second is None else first + max(first, second)
 
 
@@ -40,7 +50,7 @@ def repeated_bytes(operation: Operation, members: Mapping[str, msgspec.Raw]) -> 
     """
     divided = {
         name
-        for name in (*_FIRST[operation], *_SECOND[operation])
+        for name in (*FIRST[operation], *SECOND[operation])
         if name in members and (_count(members[name]) or 1) > 1
     }
     return sum(
@@ -57,10 +67,12 @@ def _most(names: tuple[str, ...], members: Mapping[str, msgspec.Raw]) -> int | N
 
 
 def _count(raw: msgspec.Raw) -> int | None:
-    """Return the number of texts in a member: the items of a list, else one. None if a list is too
-    large to be counted.
+    """Return the number of texts in a member: the items of a list, or of the `content` of an
+    object, else one. None if a list is too large to be counted.
     """
     value = bytes(raw)
+    if value[:1] == b"{":
+        value = bytes(_decode_parts(value).content)
     if value[:1] != b"[":
         return 1
     count = items_in(value)

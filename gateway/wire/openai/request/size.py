@@ -44,11 +44,15 @@ EXPANDED_TOKENS_PER_BYTE = 4
 # The text with which templates introduce tools: Qwen's has 150 tokens, the longest known one 500.
 TOOL_PREFACE_TOKENS = 1024
 
-_PROMPTS_IN: Mapping[Operation, str] = {
-    Operation.COMPLETIONS: "prompt",
-    Operation.RESPONSES: "input",
-    Operation.EMBEDDINGS: "input",
+# The members of each operation that are a prompt or a list of prompts, in any published schema: a
+# server may answer each of them. `inputs` is Mistral's, `content` llama.cpp's and `messages` one
+# conversation of vLLM's.
+PROMPTS_IN: Mapping[Operation, tuple[str, ...]] = {
+    Operation.COMPLETIONS: ("prompt",),
+    Operation.RESPONSES: ("input",),
+    Operation.EMBEDDINGS: ("input", "inputs", "content", "messages"),
 }
+_CONVERSATION = "messages"
 _TURNS_IN: Mapping[Operation, str] = {
     Operation.CHAT: "messages",
     Operation.RESPONSES: "input",
@@ -201,9 +205,23 @@ def count_prompts(operation: Operation, members: Mapping[str, msgspec.Raw]) -> i
         return count_texts(operation, members)
     if operation is Operation.COMPLETIONS and size_of_value(members.get("prompt_embeds")):
         return None  # vLLM's encoded tensors; each is a prompt
-    raw = members.get(_PROMPTS_IN[operation])
-    if raw is None:
-        return 1
+    names = PROMPTS_IN[operation]
+    first = members.get(names[0])
+    if len(names) == 1 or members.keys().isdisjoint(names[1:]):  # nearly every request
+        return 1 if first is None else _prompts_in(operation, first)
+    total = 0
+    for name in names:
+        if size_of_value(raw := members.get(name)):
+            assert raw is not None, "it has a size"
+            count = 1 if name == _CONVERSATION else _prompts_in(operation, raw)
+            if count is None:
+                return None
+            total += count
+    return total or 1
+
+
+def _prompts_in(operation: Operation, raw: msgspec.Raw) -> int | None:
+    """Return the number of prompts in the value of one member, None if it cannot be read."""
     value = bytes(raw)
     if value[:1] != b"[":
         return 1 if value[:1] == b'"' or value == NULL else None

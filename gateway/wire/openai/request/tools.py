@@ -22,6 +22,7 @@ from gateway.wire.json_bounds import MAX_VALUES, check_values
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request.hosted import hosted_tool
 from gateway.wire.openai.request.member_names import refuse_variant
+from gateway.wire.openai.request.needs import JudgeTool
 
 # The members of OpenAI's function, custom and namespace tools, and the cache mark that Anthropic's
 # clients add.
@@ -42,7 +43,7 @@ _TOOL_MEMBERS = frozenset(
         "cache_control",
     }
 )
-_NAMED = by_folded([*_TOOL_MEMBERS, "environment"])
+_NAMED = by_folded([*_TOOL_MEMBERS, "environment", "container"])
 
 MAX_TOOLS = 1024  # tools in namespaces count too; OpenAI accepts 128
 
@@ -68,9 +69,9 @@ def read_tools(value: msgspec.Raw) -> list[dict[str, Any]]:
     return tools
 
 
-def features_of_tools(tools: object) -> Iterator[tuple[str, HostedTool]]:
+def features_of_tools(tools: object, judge: JudgeTool) -> Iterator[tuple[str, HostedTool]]:
     """Yield the feature of each tool in a request that the caller does not run itself, and the
-    tool.
+    tool, as the judge of its dialect decides.
 
     A namespace contains tools; a namespace inside another one is unknown.
     """
@@ -78,13 +79,13 @@ def features_of_tools(tools: object) -> Iterator[tuple[str, HostedTool]]:
         is_namespace = isinstance(tool, Mapping) and tool.get("type") == "namespace"
         inside = tool.get("tools") if is_namespace else None
         for one in inside if isinstance(inside, list) else (tool,):
-            if (found := _feature_of(one)) is not None:
+            if (found := judge(one)) is not None:
                 feature, where = found
                 place = None if isinstance(inside, list) else index
                 yield feature, hosted_tool(one, where=where, index=place)
 
 
-def _feature_of(tool: object) -> tuple[str, str] | None:
+def feature_of(tool: object) -> tuple[str, str] | None:
     """Return the feature that one tool needs and its place; None if the caller runs it."""
     if not isinstance(tool, Mapping):
         return UNKNOWN_TOOLS, "tools"
@@ -122,7 +123,7 @@ def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
         refuse_variant(name, _NAMED, where="A tool")
         if name == "tools" and not in_namespace:
             read[name] = [_read_tool(bytes(inner), in_namespace=True) for inner in _listed(value)]
-        elif name in ("type", "environment"):
+        elif name in ("type", "environment", "container"):
             read[name] = msgspec.json.decode(value)
     return read
 

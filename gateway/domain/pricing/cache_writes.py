@@ -1,0 +1,32 @@
+"""States, by lifetime, how much dearer than plain input a write to a provider's prompt cache is.
+
+Facts only, for prices that do not list the writes: `domain.request.unpriced` decides with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+
+from gateway.domain.pricing.tokens import TokenKind
+
+SHORTEST_LIFETIME = ""  # a mark that names none: the provider's own shortest time
+ANY_LIFETIME = "?"  # one that no schema names
+# Lifetimes by name (anthropic 2.14.0, types/beta/beta_cache_control_ephemeral_param.py; openai
+# 3.57.0, types/responses/response_create_params.py, 2026-11-28).
+KIND_OF_LIFETIME: Mapping[str, TokenKind] = {
+    SHORTEST_LIFETIME: TokenKind.CACHE_WRITE,
+    "5m": TokenKind.CACHE_WRITE,
+    "30m": TokenKind.CACHE_WRITE_30M,
+    "1h": TokenKind.CACHE_WRITE_1H,
+    "12h": TokenKind.CACHE_WRITE_12H,
+}
+KNOWN_LIFETIMES = KIND_OF_LIFETIME.keys()
+# "5-minute cache write tokens are 1.25 times the base input tokens price. 1-hour cache write tokens
+# are 2 times the base input tokens price" (platform.claude.com/docs/en/build-with-claude/
+# prompt-caching, 2026-11-28). OpenAI's list has its 30 minutes, and no figure for twelve hours.
+FACTORS: Mapping[TokenKind, Decimal] = {
+    TokenKind.CACHE_WRITE: Decimal("1.25"),
+    TokenKind.CACHE_WRITE_30M: Decimal("1.25"),
+    TokenKind.CACHE_WRITE_1H: Decimal(2),
+}

@@ -1,0 +1,95 @@
+"""Finds the kinds that a request may be billed for and its price has no rate of, and the hold of
+writes to a provider's cache at its stated rule; prices none itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from decimal import Decimal
+
+from msgspec import Struct
+
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.request_fields import feature_and_tier
+from gateway.domain.pricing.cache_writes import FACTORS, KIND_OF_LIFETIME
+from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
+from gateway.domain.request.request import HostedTool, RequestFacts
+
+_AUDIO, _TIER = "audio", "service_tier"
+# The places of a request that asks for a spoken answer; its prompt may be spoken as well.
+_SPEAKS = frozenset({"audio", "modalities"})
+# These cost less than the standard service, which is held.
+_CHEAPER_TIERS = frozenset({"flex"})
+
+
+class Unpriced(Struct, frozen=True, kw_only=True, gc=False):
+    """A kind that a request may be billed for without a rate: the place in the request, and the
+    field of the price that has the rate. `can_drop` is True for a tool that can be left out.
+    `listed_as` is the name by which the deployment may list it as free, None for a tool.
+    """
+
+    where: str
+    field: str
+    can_drop: bool = False
+    listed_as: str | None = None
+
+
+def unpriced_call(tool: HostedTool, kind: TokenKind) -> Unpriced:
+    """Return the missing rate of a tool's calls."""
+    return Unpriced(where=tool.where, field=_field_of(kind), can_drop=tool.can_leave_out)
+
+
+def unpriced_kind(
+    facts: RequestFacts, features: frozenset[str], deployment: Deployment, price: Price
+) -> Unpriced | None:
+    """Return the first kind of tokens, or service tier, that a request may be billed for and the
+    price has no rate of; None if it has all. `features` are those that reach the deployment.
+
+    An engine of one's own bills nothing by kinds.
+    """
+    if deployment.is_self_hosted or not (features or facts.cache_lifetimes):
+        return None  # nearly every request
+    for where, field in _missing(facts, features, price):
+        name = where.rpartition(": ")[2]
+        if name not in deployment.listed:
+            return Unpriced(where=where, field=field, listed_as=name)
+    return None
+
+
+def _missing(
+    facts: RequestFacts, features: frozenset[str], price: Price
+) -> Iterator[tuple[str, str]]:
+    """Yield the place of each kind without a rate, and the field of the price that has the rate."""
+    listed = {rate.kind for rate in price.rates}
+    named = dict(facts.named)
+    for feature in sorted(features):
+        name, tier = feature_and_tier(feature)
+        if name == _TIER and tier not in _CHEAPER_TIERS:
+            if tier is None or not price.covers_tier(tier):
+                yield named.get(feature, _TIER), "service_tiers"
+        elif feature == _AUDIO:
+            where = named.get(feature, _AUDIO)
+            kinds = (TokenKind.AUDIO_INPUT, TokenKind.AUDIO_OUTPUT)[: 1 + (where in _SPEAKS)]
+            yield from ((where, _field_of(kind)) for kind in kinds if kind not in listed)
+    for lifetime in sorted(facts.cache_lifetimes):
+        written = KIND_OF_LIFETIME.get(lifetime)
+        if written is not None and written not in listed and written not in FACTORS:
+            yield f"ttl={lifetime}", _field_of(written)
+
+
+def dearest_write_usd_per_mtok(facts: RequestFacts, price: Price) -> Decimal:
+    """Return the dearest rate of the writes to the provider's cache that a request asks for: that
+    of the provider's stated rule if the price lists none. A lifetime that no schema names may be
+    any of them. 0 if it asks for none, and if the price lists all of them.
+    """
+    listed = {rate.kind for rate in price.rates}
+    kinds = {KIND_OF_LIFETIME.get(one) for one in facts.cache_lifetimes}
+    missing = (FACTORS.keys() if None in kinds else FACTORS.keys() & kinds) - listed
+    factors = (FACTORS[kind] for kind in missing)
+    return max(factors, default=Decimal(0)) * price.dearest(TokenKind.INPUT)
+
+
+def _field_of(kind: TokenKind) -> str:
+    """Return the field of a price in the policy that has the rate of a kind."""
+    return f"{kind}_usd_per_1k_calls" if kind in CALL_KINDS else f"{kind}_usd_per_mtok"
