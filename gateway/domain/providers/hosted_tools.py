@@ -41,7 +41,8 @@ class ToolFacts:
     the member that bounds the rounds, None if the provider honours none. `most_rounds` is the most
     rounds that the provider states for the tool by itself. `bills_as` is the kind of its calls.
     `is_counted`: the calls stand in the usage, or in the items of the answer. `most_call_usd` is
-    the dearest known fee of one call: 0 for no fee, None if it is unknown.
+    the dearest known fee of one call: 0 for no fee, None if it is unknown. `is_floor`: it is held
+    also if a price has a rate of the kind, because the kind has cheaper calls too.
     """
 
     tools: tuple[str, ...]
@@ -53,6 +54,7 @@ class ToolFacts:
     bills_as: str | None = None
     is_counted: bool = False
     most_call_usd: Decimal | None = None
+    is_floor: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -67,7 +69,8 @@ class ToolsAt:
     `most_rounds` is the most rounds of one request that the provider states for all tools together.
     `caps_all_rounds`: the maximum of the answer bounds all rounds together, not each one.
     `bounds_calls`: a bound of the rounds bounds the calls too; False if a round may have several.
-    `limit_is_void_with` is a member that makes the provider ignore its limit.
+    `limit_is_void_with` is a member that makes the provider ignore its limit. `with_files` is the
+    tool that the provider adds to a request with files, None if it adds none.
     """
 
     rows: tuple[ToolFacts, ...]
@@ -75,6 +78,7 @@ class ToolsAt:
     caps_all_rounds: bool = False
     bounds_calls: bool = True
     limit_is_void_with: str | None = None
+    with_files: str | None = None
     source: str = ""
 
     def facts_of(self, tool: str, *, is_member: bool = False) -> ToolFacts:
@@ -178,14 +182,18 @@ _OPENAI_RESPONSES = ToolsAt(
             most_call_usd=_NO_FEE,
             source=_OPENAI_TOOLS,
         ),
-        ToolFacts(
-            tools=("websearch",),
-            reads_again=True,
-            limit=RoundLimit.MAX_TOOL_CALLS,
-            bills_as="web_search",
-            is_counted=True,
-            most_call_usd=_OPENAI_SEARCH_USD,
-            source=f"{_OPENAI}; {_OPENAI_PRICES}",
+        *(
+            ToolFacts(
+                tools=(name,),
+                reads_again=True,
+                limit=RoundLimit.MAX_TOOL_CALLS,
+                bills_as="web_search",
+                is_counted=True,
+                most_call_usd=_OPENAI_SEARCH_USD,
+                is_floor=name == "websearchpreview",
+                source=f"{_OPENAI}; {_OPENAI_PRICES}",
+            )
+            for name in ("websearchpreview", "websearch")
         ),
         ToolFacts(
             tools=("filesearch",),
@@ -322,7 +330,7 @@ _XAI = "docs.x.ai/developers/tools/tool-usage-details, 2026-11-28"
 _XAI_PRICES = "docs.x.ai/developers/pricing, 2026-11-28"
 
 
-def _xai_tool(*tools: str, kind: str | None, usd: str | None) -> ToolFacts:
+def _xai_tool(*tools: str, kind: str | None, usd: str | None, is_floor: bool = False) -> ToolFacts:
     """Return a row of xAI's tools: all are bounded and counted in the same way."""
     return ToolFacts(
         tools=tools,
@@ -331,13 +339,19 @@ def _xai_tool(*tools: str, kind: str | None, usd: str | None) -> ToolFacts:
         bills_as=kind,
         is_counted=kind is not None or usd == "0",
         most_call_usd=None if usd is None else Decimal(usd),
+        is_floor=is_floor,
         source=f"{_XAI}; {_XAI_PRICES}",
     )
 
 
+# "When you attach files to a chat message, the xAI API implicitly adds the attachment_search
+# server-side tool" (docs.x.ai/developers/files), at four times the fee of a collection's search.
+_XAI_FILES = "attachmentsearch"
 _XAI_RESPONSES = ToolsAt(
     source=_XAI,
+    with_files=_XAI_FILES,
     rows=(
+        _xai_tool(_XAI_FILES, kind="file_search", usd="0.01", is_floor=True),
         _xai_tool("websearch", kind="web_search", usd="0.005"),
         _xai_tool("xsearch", kind="x_search", usd="0.005"),
         _xai_tool("codeexecution", "codeinterpreter", kind="code_interpreter", usd="0.005"),
@@ -351,7 +365,9 @@ _XAI_RESPONSES = ToolsAt(
 # is set." A fusion, a subagent and an advisor are further models.
 _OPENROUTER = "openrouter 1.3.84, components/responsesrequest.py, 2026-11-28"
 _OTHER_MODELS = ("openrouter:fusion", "openrouter:subagent", "openrouter:advisor")
-_OPENROUTER_OTHER = ToolFacts(tools=_OTHER_MODELS, reads_again=None, source=_OPENROUTER)
+_OPENROUTER_OTHER = ToolFacts(
+    tools=_OTHER_MODELS, reads_again=None, bills_as="other_model", source=_OPENROUTER
+)
 # A plugin "runs once per request", and which one it is the member does not say here: a search,
 # whose calls the usage counts, the pages of a file, or further models.
 _OPENROUTER_PLUGINS = ToolFacts(
@@ -363,32 +379,55 @@ _OPENROUTER_PLUGINS = ToolFacts(
 )
 
 
-def _openrouter_tool(limit: RoundLimit | None) -> ToolFacts:
-    """Return the row of OpenRouter's own tools in one operation."""
-    return ToolFacts(
-        tools=("openrouter:",),
-        reads_again=True,
-        limit=limit,
-        most_rounds=30,
-        bills_as="web_search",
-        is_counted=True,
-        source=_OPENROUTER,
+# By its name: the kind of its calls. The usage counts the searches alone, so no answer states the
+# fee of another tool. A tool that is not here may be another model.
+_OPENROUTER_KINDS = {
+    "websearch": "web_search",
+    "webfetch": "web_search",
+    "imagegeneration": "image_generation",
+    "shell": "code_interpreter",
+    "": "other_model",
+}
+
+
+def _openrouter_tools(limit: RoundLimit | None) -> tuple[ToolFacts, ...]:
+    """Return the rows of OpenRouter's own tools in one operation."""
+    return (
+        _OPENROUTER_OTHER,
+        ToolFacts(
+            tools=("openrouter:datetime",),
+            reads_again=True,
+            limit=limit,
+            most_rounds=30,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=_OPENROUTER,
+        ),
+        *(
+            ToolFacts(
+                tools=(f"openrouter:{name}",),
+                reads_again=True,
+                limit=limit,
+                most_rounds=30,
+                bills_as=kind,
+                is_counted=name == "websearch",
+                source=_OPENROUTER,
+            )
+            for name, kind in _OPENROUTER_KINDS.items()
+        ),
+        _OPENROUTER_PLUGINS,
+        UNKNOWN_TOOL,
     )
 
 
 _OPENROUTER_RESPONSES = ToolsAt(
-    rows=(
-        _OPENROUTER_OTHER,
-        _openrouter_tool(RoundLimit.MAX_TOOL_CALLS),
-        _OPENROUTER_PLUGINS,
-        UNKNOWN_TOOL,
-    ),
+    rows=_openrouter_tools(RoundLimit.MAX_TOOL_CALLS),
     bounds_calls=False,
     limit_is_void_with="stop_server_tools_when",
     source=_OPENROUTER,
 )
 _OPENROUTER_CHAT = ToolsAt(
-    rows=(_OPENROUTER_OTHER, _openrouter_tool(None), _OPENROUTER_PLUGINS, UNKNOWN_TOOL),
+    rows=_openrouter_tools(None),
     bounds_calls=False,
     source=_OPENROUTER,
 )

@@ -4,6 +4,8 @@ for holds and token limits.
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 from msgspec import Struct
 
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
@@ -18,7 +20,7 @@ from gateway.domain.pricing.pricing import (
 from gateway.domain.pricing.tokens import INPUT_KINDS
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.request import RequestFacts
-from gateway.domain.request.rounds import Rounds, rounds_of
+from gateway.domain.request.rounds import Rounds, adds_tool, rounds_of
 from gateway.domain.request.text_forms import PromptSize
 from gateway.domain.request.unpriced import Unpriced, dearest_write_usd_per_mtok, unpriced_kind
 
@@ -30,6 +32,9 @@ UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 # Another model may answer, at another price, or a server may write more than the maximum that is
 # sent.
 UNBOUNDED = frozenset({"rerouting", "other_maximum"})
+# A picture is billed there for 2,833 tokens and 5,667 a tile, and takes 85 and 170 in the window
+# (developers.openai.com/api/docs/guides/images-vision, gpt-4o-mini, 2026-11-28).
+_DEAR_PICTURES, _DEAR_PICTURE_FACTOR = "*gpt-4o-mini*", 34
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
@@ -107,24 +112,32 @@ def bound_of(
             cap_tokens = most_tokens
         # OpenAI charges rejected predicted tokens as output, on top of the maximum.
         answer_tokens = (most_tokens + size.predicted_bytes) * facts.answers
+    times = _times_billed(deployment) if "vision" in facts.capabilities else 1
     features = facts.features
     if features:  # nearly no request has one
         features = features - deployment.unsent_features(facts.operation)
-    if facts.hosted or deployment.search_model is not None or "hosted_tools" in features:
+    if (
+        facts.hosted
+        or deployment.search_model is not None
+        or "hosted_tools" in features
+        or (facts.has_files and adds_tool(facts, deployment))
+    ):
         rounds = rounds_of(facts, deployment, price, features=features, is_relied_on=bounds_rounds)
         if window is not None and (rounds.windows > 1 or deployment.search_model is not None):
             prompt_tokens = window  # the results of the tools come on top of the body
-        nusd = _nusd_of_rounds(price, prompt_tokens, answer_tokens, rounds)
+        billed_tokens = prompt_tokens * times
+        nusd = _nusd_of_rounds(price, billed_tokens, answer_tokens, rounds)
     else:
         rounds = None
-        nusd = hold_nusd(price, input_bound_tokens=prompt_tokens, output_bound_tokens=answer_tokens)
+        billed_tokens = prompt_tokens * times
+        nusd = hold_nusd(price, input_bound_tokens=billed_tokens, output_bound_tokens=answer_tokens)
     unpriced = None
     if bounds_rounds:
         unpriced = unpriced_kind(facts, features, deployment, price)
         if rounds is not None and unpriced is None:
             unpriced = rounds.unpriced
         if facts.cache_lifetimes and not deployment.is_self_hosted:
-            read = prompt_tokens * (1 if rounds is None else rounds.windows)
+            read = billed_tokens * (1 if rounds is None else rounds.windows)
             nusd = min(nusd + _writes_nusd(facts, price, read), MOST_NUSD)
     return Bound(
         input_tokens=prompt_tokens,
@@ -145,6 +158,13 @@ def _writes_nusd(facts: RequestFacts, price: Price, prompt_tokens: int) -> int:
     """Return the most that writes to the provider's cache cost beyond the dearest listed input."""
     beyond = dearest_write_usd_per_mtok(facts, price) - price.dearest(*INPUT_KINDS)
     return tokens_hold_nusd(prompt_tokens, usd_per_mtok=beyond) if beyond > 0 else 0
+
+
+def _times_billed(deployment: Deployment) -> int:
+    """Return how many times a picture's tokens in the window are billed at the most."""
+    if deployment.is_self_hosted or not fnmatchcase(deployment.model, _DEAR_PICTURES):
+        return 1
+    return _DEAR_PICTURE_FACTOR
 
 
 def _are_bounded(rounds: Rounds, window: int | None) -> bool:

@@ -58,6 +58,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     `hosted` are the tools that the provider may run, and `round_limits` the request's own members
     that bound or release their rounds.
     `cache_lifetimes` are the times for which the provider's cache is asked to keep parts of it.
+    `has_files` is True for files in its prompt.
     `unlisted_parts` are members and values below the top level that no schema lists, as
     `stream_options.x`.
     """
@@ -84,6 +85,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     round_limits: tuple[tuple[str, int], ...] = ()
     unlisted_parts: frozenset[str] = frozenset()
     cache_lifetimes: frozenset[str] = frozenset()
+    has_files: bool = False
 
     @property
     def answers(self) -> int:

@@ -79,6 +79,8 @@ def rounds_of(
     tools = facts.hosted or ((_UNNAMED,) if "hosted_tools" in features else ())
     model = deployment.search_model
     at = tools_at(deployment.provider_facts.name, facts.operation)
+    if facts.has_files and at.with_files is not None:
+        tools = (*tools, HostedTool(name=at.with_files, where="files"))
     if deployment.translates(facts.operation):
         tools = ()  # no translation carries them
     if not is_relied_on:
@@ -94,6 +96,11 @@ def rounds_of(
     if model is not None:
         plan.add_model(model)
     return plan.rounds(model)
+
+
+def adds_tool(facts: RequestFacts, deployment: Deployment) -> bool:
+    """Return True if the provider adds a tool of its own to a request with files."""
+    return tools_at(deployment.provider_facts.name, facts.operation).with_files is not None
 
 
 class _Plan:
@@ -233,9 +240,11 @@ def _most_calls(rows: list[ToolFacts], at: ToolsAt) -> int:
 
 
 def _unlisted_usd(rows: list[ToolFacts], price: Price) -> Decimal:
-    """Return the dearest known fee of a call of these tools that the price does not list."""
+    """Return the dearest known fee of a call of these tools that the price does not list, or lists
+    for cheaper calls of the kind.
+    """
     listed = {rate.kind for rate in price.rates}
-    fees = [row.most_call_usd for row in rows if row.bills_as not in listed]
+    fees = [row.most_call_usd for row in rows if row.is_floor or row.bills_as not in listed]
     return max((fee for fee in fees if fee is not None), default=Decimal(0))
 
 

@@ -133,6 +133,14 @@ def test_a_lifetime_of_a_tool_or_of_the_request_is_read_too(operation: Operation
     assert facts(operation, prompt_cache_options={"ttl": "12h"}).cache_lifetimes == {"12h"}
 
 
+@pytest.mark.parametrize("kind", ["file", "input_file", "document"])
+def test_a_file_in_the_prompt_is_read(kind: str) -> None:
+    """A provider may add a tool that searches in it."""
+    for operation in DIALECTS:
+        assert within(operation, {"type": kind, "file_id": "f"}).has_files
+        assert not within(operation, {"type": "text", "text": "file"}).has_files
+
+
 def test_a_value_that_is_no_tool_has_no_name() -> None:
     """Prompts may hold lists of anything under this name."""
     assert hosted_tool(7, where="tools", index=None).name == ""

@@ -287,3 +287,27 @@ def test_a_lifetime_that_nothing_prices_has_no_bound() -> None:
         where="ttl=12h", field="cache_write_12h_usd_per_mtok", listed_as="ttl=12h"
     )
     assert hard(priced(TokenKind.CACHE_WRITE_12H), lifetimes="12h").is_certain
+
+
+@pytest.mark.parametrize(
+    ("model", "times", "more"),
+    [
+        ("gpt-4o-mini-2024-07-18", 34, {}),
+        ("openai/gpt-4o-mini", 34, {"provider": "openrouter"}),
+        ("gpt-4o", 1, {}),
+        ("gpt-4o-mini", 1, {"is_self_hosted": True}),
+    ],
+)
+def test_pictures_that_are_billed_beyond_the_window_are_held(
+    model: str, times: int, more: dict[str, Any]
+) -> None:
+    """One at high detail costs up to 48,000 tokens there, and takes 1,500 of the window."""
+    made = {"provider": "openai", "is_self_hosted": False, "context_window": 1000}
+    deployment = factories.deployment(**(made | {"model": model} | more))
+    route = Route(name="assistant", deployments=("one",))
+    price = factories.price("1", "0")
+    for capabilities, held in ((frozenset({"vision"}), times), (frozenset[str](), 1)):
+        facts = factories.facts(body_bytes=2000, output_bound_tokens=10, capabilities=capabilities)
+        found = bound_of(facts, route=route, deployment=deployment, price=price)
+        assert found.input_tokens == 1000
+        assert 0 <= found.nusd - 1_000_000 * held <= 2

@@ -346,6 +346,7 @@ def test_a_listed_price_of_calls_is_held_instead_of_the_known_fee() -> None:
     assert rounds(tool("web_search"), price=listed).call_usd == Decimal("0.025")
     own = replace(listed, rates=(*listed.rates, rate))
     assert rounds(tool("web_search"), price=own).call_usd == 0
+    assert rounds(tool("web_search_preview_2025_03_11"), price=own).call_usd == Decimal("0.025")
 
 
 @pytest.mark.parametrize(("provider", "operation", "sent"), list(every_tool()))
@@ -387,6 +388,65 @@ def test_a_container_is_held_without_any_call() -> None:
     found = rounds(tool("code_interpreter"), limits={"max_tool_calls": 0})
     assert (found.windows, found.calls, found.call_usd) == (1, 1, Decimal("0.03"))
     assert rounds(tool("mcp"), limits={"max_tool_calls": 0}).calls == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("web_search", TokenKind.WEB_SEARCH),
+        ("web_fetch", TokenKind.WEB_SEARCH),
+        ("image_generation", TokenKind.IMAGE_GENERATION),
+        ("shell", TokenKind.CODE_INTERPRETER),
+        ("of_tomorrow", TokenKind.OTHER_MODEL),
+        ("subagent", TokenKind.OTHER_MODEL),
+    ],
+)
+@pytest.mark.parametrize("is_hard", [False, True])
+def test_only_the_searches_of_openrouter_are_counted_as_searches(
+    name: str, kind: TokenKind, is_hard: bool
+) -> None:
+    """Its pictures and shells were held and settled as searches, of which there were none."""
+    own = tool(f"openrouter:{name}")
+    found = rounds(own, provider="openrouter", price=with_calls(kind), is_hard=is_hard)
+    assert found.unpriced is None
+    assert found.fee == (None if name == "web_search" else UncountedFee(kind=kind))
+    if is_hard:
+        wrong = with_calls(*CALL_KINDS - {kind})
+        assert bound(own, provider="openrouter", price=wrong).unpriced is not None
+
+
+def test_a_tool_that_the_provider_adds_has_rounds_too() -> None:
+    """xAI searches in each file of a prompt, though no tool is in the request."""
+    at = {"provider": "xai", "native": frozenset({Operation.RESPONSES}), "is_self_hosted": False}
+    facts = factories.facts(Operation.RESPONSES, has_files=True, output_bound_tokens=100)
+    route, price = Route(name="assistant", deployments=("one",)), with_calls(TokenKind.FILE_SEARCH)
+    hard = {"is_relied_on": True, "bounds_rounds": True}
+    made = {
+        name: bound_of(
+            facts,
+            route=route,
+            price=price,
+            deployment=factories.deployment(context_window=WINDOW, **at | other),
+            **hard,
+        ).rounds
+        for name, other in {
+            "xai": {},
+            "openai": {"provider": "openai"},
+            "translated": {"native": frozenset({Operation.CHAT})},
+        }.items()
+    }
+    assert (made["openai"], made["xai"] is None) == (None, False)
+    assert made["xai"] is not None
+    assert (made["xai"].windows, made["xai"].call_usd) == (DEFAULT_ROUNDS + 1, Decimal("0.01"))
+    assert made["xai"].members == (("max_turns", 4), ("parallel_tool_calls", False))
+    assert made["translated"] is not None
+    assert made["translated"].windows == 1
+
+
+def test_the_time_of_openrouter_costs_its_rounds_alone() -> None:
+    """It is the one tool without a fee."""
+    found = rounds(tool("openrouter:datetime"), provider="openrouter")
+    assert (found.unpriced, found.fee, found.windows) == (None, None, DEFAULT_ROUNDS + 1)
 
 
 def test_a_picture_inside_the_prompt_cannot_be_dropped() -> None:

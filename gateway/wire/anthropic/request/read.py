@@ -120,6 +120,7 @@ def _read(body: bytes) -> RequestBody:
         expansion_tokens=more_tokens if needs.is_sized else None,
         hosted=tuple(needs.hosted),
         cache_lifetimes=frozenset(needs.lifetimes),
+        has_files=needs.has_files,
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),
         grown=grown_sizes(body, partial(size_of_body, tools=tools, is_sized=needs.is_sized))

@@ -152,6 +152,7 @@ _PICTURE_TYPES = ("image", "input_image", "video", "input_video")
 _PICTURES = frozenset(
     {"image", "images", "image_url", "imageUrl", "input_image", "video", "video_url", "videoUrl"}
 )
+_FILE_TYPES = frozenset({"document", "file", "input_file"})
 _SOUNDS = frozenset({"input_audio", "audio_url", "audioUrl"})
 _FILES = frozenset({"file_id", "file_ids", "fileId", "fileIds"})
 _TENSORS = frozenset({"image_embeds", "audio_embeds"})
@@ -253,6 +254,8 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
         needs.is_sized = False
         if kind not in _KNOWN_TYPES and not kind.startswith(_PICTURE_TYPES):
             needs.leave(UNKNOWN_FIELDS, f"{top}: {kind[:64]}")
+    if kind in _FILE_TYPES:
+        needs.has_files = True
     if kind == _COMPACTION_TRIGGER:
         needs.leave("other_maximum", f"{top}: {kind}")
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):

@@ -30,7 +30,8 @@ class Needs:
     `is_sized` is False if a part of the prompt may have more tokens than bytes: pages of a
     document, encoded tensors. `hosted` are the tools that the provider may run. `judge_tool` is
     that of the caller's dialect, for tools that are defined inside the prompt. `lifetimes` are the
-    times for which the provider's cache is asked to keep a part of the prompt.
+    times for which the provider's cache is asked to keep a part of the prompt. `has_files` is True
+    for a file in the prompt.
     """
 
     def __init__(self, judge_tool: JudgeTool) -> None:
@@ -41,6 +42,7 @@ class Needs:
         self.hosted: list[HostedTool] = []
         self.lifetimes: set[str] = set()
         self.is_sized = True
+        self.has_files = False
 
     def leave(self, feature: str, where: str) -> None:
         """Record that the request needs a deployment's permission for a feature, with the place in

@@ -109,11 +109,12 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     hosted: tuple[HostedTool, ...] = ()
-    is_sized, parts, lifetimes = True, _NONE, _NONE
+    is_sized, has_files, parts, lifetimes = True, False, _NONE, _NONE
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
-        named, is_sized = tuple(needs.features.items()), needs.is_sized
+        named = tuple(needs.features.items())
+        is_sized, has_files = needs.is_sized, needs.has_files
         hosted, lifetimes = tuple(needs.hosted), frozenset(needs.lifetimes)
         parts = unlisted_parts(members)
     # After the bounds on the body's values: this searches the whole body for words.
@@ -145,6 +146,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         else None,
         hosted=hosted,
         cache_lifetimes=lifetimes,
+        has_files=has_files,
         round_limits=round_limits(members) if hosted else (),
         unlisted_parts=parts,
     )
