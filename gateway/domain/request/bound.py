@@ -7,6 +7,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
@@ -112,7 +113,6 @@ def bound_of(
             cap_tokens = most_tokens
         # OpenAI charges rejected predicted tokens as output, on top of the maximum.
         answer_tokens = (most_tokens + size.predicted_bytes) * facts.answers
-    times = _times_billed(deployment) if "vision" in facts.capabilities else 1
     features = facts.features
     if features:  # nearly no request has one
         features = features - deployment.unsent_features(facts.operation)
@@ -125,33 +125,53 @@ def bound_of(
         rounds = rounds_of(facts, deployment, price, features=features, is_relied_on=bounds_rounds)
         if window is not None and (rounds.windows > 1 or deployment.search_model is not None):
             prompt_tokens = window  # the results of the tools come on top of the body
-        billed_tokens = prompt_tokens * times
-        nusd = _nusd_of_rounds(price, billed_tokens, answer_tokens, rounds)
+        nusd = _nusd_of_rounds(price, prompt_tokens, answer_tokens, rounds)
     else:
         rounds = None
-        billed_tokens = prompt_tokens * times
-        nusd = hold_nusd(price, input_bound_tokens=billed_tokens, output_bound_tokens=answer_tokens)
-    unpriced = None
-    if bounds_rounds:
-        unpriced = unpriced_kind(facts, features, deployment, price)
-        if rounds is not None and unpriced is None:
-            unpriced = rounds.unpriced
-        if facts.cache_lifetimes and not deployment.is_self_hosted:
-            read = billed_tokens * (1 if rounds is None else rounds.windows)
-            nusd = min(nusd + _writes_nusd(facts, price, read), MOST_NUSD)
-    return Bound(
+        nusd = hold_nusd(price, input_bound_tokens=prompt_tokens, output_bound_tokens=answer_tokens)
+    bound = Bound(
         input_tokens=prompt_tokens,
         output_tokens=answer_tokens,
         nusd=nusd,
         output_cap_tokens=cap_tokens,
         is_certain=prompts is not None
-        and unpriced is None
         and (window is not None or (sees_prompt and is_capped))
         and UNBOUNDED.isdisjoint(features)
         and (rounds is None or _are_bounded(rounds, window)),
         rounds=rounds,
-        unpriced=unpriced,
     )
+    if bounds_rounds and (features or facts.capabilities or facts.cache_lifetimes or rounds):
+        return _with_kinds(bound, facts, features, deployment=deployment, price=price)
+    return bound
+
+
+def _with_kinds(
+    bound: Bound,
+    facts: RequestFacts,
+    features: frozenset[str],
+    *,
+    deployment: Deployment,
+    price: Price,
+) -> Bound:
+    """Return the bound of a hard budget with the kinds that cost more than plain input, or with the
+    first one that has no rate. `features` are those that reach the deployment.
+    """
+    rounds = bound.rounds
+    unpriced = unpriced_kind(facts, features, deployment, price)
+    if unpriced is None and rounds is not None:
+        unpriced = rounds.unpriced
+    if unpriced is not None:
+        return replace(bound, unpriced=unpriced, is_certain=False)
+    if deployment.is_self_hosted:
+        return bound
+    read_tokens = bound.input_tokens * (1 if rounds is None else rounds.windows)
+    nusd = bound.nusd
+    if "vision" in facts.capabilities:
+        more_tokens = read_tokens * (_times_billed(deployment) - 1)
+        nusd += hold_nusd(price, input_bound_tokens=more_tokens, output_bound_tokens=0)
+    if facts.cache_lifetimes:
+        nusd += _writes_nusd(facts, price, read_tokens)
+    return replace(bound, nusd=min(nusd, MOST_NUSD))
 
 
 def _writes_nusd(facts: RequestFacts, price: Price, prompt_tokens: int) -> int:
@@ -162,9 +182,7 @@ def _writes_nusd(facts: RequestFacts, price: Price, prompt_tokens: int) -> int:
 
 def _times_billed(deployment: Deployment) -> int:
     """Return how many times a picture's tokens in the window are billed at the most."""
-    if deployment.is_self_hosted or not fnmatchcase(deployment.model, _DEAR_PICTURES):
-        return 1
-    return _DEAR_PICTURE_FACTOR
+    return _DEAR_PICTURE_FACTOR if fnmatchcase(deployment.model, _DEAR_PICTURES) else 1
 
 
 def _are_bounded(rounds: Rounds, window: int | None) -> bool:

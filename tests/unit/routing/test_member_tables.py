@@ -10,6 +10,7 @@ from typing import get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from openai.types.responses import response_create_params
@@ -211,3 +212,8 @@ def test_edits_of_a_context_are_known_by_their_type() -> None:
     odd = ({"edits": [*known, 5]}, [{"type": 5}], [{}], {"edits": {}}, {"new": 1}, "new", 7)
     for value in odd:
         assert parts(context_management=value) == {f"{name}=?"}
+
+
+def test_a_member_that_cannot_be_read_is_left_to_the_reader() -> None:
+    """It refuses half a surrogate pair for every team."""
+    assert unlisted_parts({"reasoning": Raw(rb'{"\ud83d": 1}')}) == frozenset()

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from gateway.domain.operation import PAIRING, Operation
 from gateway.domain.policy.known_members import KNOWN_MEMBERS, SCORING_MEMBERS, by_folded
@@ -109,13 +110,12 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
     hosted: tuple[HostedTool, ...] = ()
-    is_sized, has_files, parts, lifetimes = True, False, _NONE, _NONE
+    is_sized, parts = True, _NONE
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
-        named = tuple(needs.features.items())
-        is_sized, has_files = needs.is_sized, needs.has_files
-        hosted, lifetimes = tuple(needs.hosted), frozenset(needs.lifetimes)
+        named, is_sized = tuple(needs.features.items()), needs.is_sized
+        hosted = tuple(needs.hosted)
         parts = unlisted_parts(members)
     # After the bounds on the body's values: this searches the whole body for words.
     choices = choices_of(fields.n, fields.best_of, members.get(OTHER_CHOICES))
@@ -145,11 +145,13 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         if "previous_response_id" in members and operation is Operation.RESPONSES
         else None,
         hosted=hosted,
-        cache_lifetimes=lifetimes,
-        has_files=has_files,
         round_limits=round_limits(members) if hosted else (),
         unlisted_parts=parts,
     )
+    if plain is None and (needs.lifetimes or needs.has_files):
+        facts = structs.replace(
+            facts, cache_lifetimes=frozenset(needs.lifetimes), has_files=needs.has_files
+        )
     return RequestBody(facts, body, places)
 
 
