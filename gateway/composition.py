@@ -351,6 +351,7 @@ def _machine(settings: Settings, clock: Clock) -> Machine:
         inspect_engines=inspect_engines,
         mail_problem=None if account is None else mail_problem,
         user_of=user_of,
+        login_problem=logins.login_problem,
         owner=owner,
     )
 

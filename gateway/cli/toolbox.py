@@ -81,6 +81,7 @@ class Machine:
     inspect_engines: InspectEngines  # asks each engine; rates over so many seconds, or all (0)
     mail_problem: Callable[[], str | None] | None  # signs in to the mail server; None without one
     user_of: Callable[[str], str | None]  # of a database's address
+    login_problem: Callable[[str], str | None]  # why Postgres refuses the login of an address
     owner: Callable[[], str | None]  # the user who owns the tables
 
 

@@ -16,6 +16,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from gateway.domain.checks import Status
 from gateway.domain.database_server import server_checks
 from gateway.domain.logins import LoginPurpose
+from gateway.errors import BadUsage
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres import logins, migrations
 from gateway.storage.postgres.database import Database
@@ -131,12 +132,19 @@ def test_elsewhere_each_finding_has_the_sql_that_mends_it(
 def test_a_login_that_changed_its_own_password_is_given_another(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """Postgres takes this right from no login. This is the way back."""
+    """Postgres takes this right from no login. Its programs got the owner's address, the next time
+    that somebody had upgraded.
+    """
     logins.ensure_logins(database, database_url, tmp_path, given={})
     address = logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)
     with psycopg.connect(address, autocommit=True) as reader:
         reader.execute("ALTER ROLE CURRENT_USER PASSWORD 'mine'")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(address)
+    assert "tollgate db upgrade --new-passwords" in str(logins.login_problem(address))
+    made = logins.ensure_logins(database, database_url, tmp_path, given={})
+    assert any("tollgate db upgrade --new-passwords" in note for note in made.notes)
+    with pytest.raises(BadUsage, match=r"does not let .*_reports_login in.*--new-passwords"):
+        logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)
     logins.ensure_logins(database, database_url, tmp_path, given={}, renews=True)
     psycopg.connect(logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)).close()
