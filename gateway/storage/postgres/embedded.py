@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import Conninfo
 
 from gateway.domain.database_server import TEMP_FILE_LIMIT
 from gateway.errors import BadUsage, DatabaseUnavailable
@@ -88,6 +89,13 @@ BEGIN
 END
 $$;
 """  # noqa: S608 - a constant
+# Those that libpq does not list: of its files, of its older releases, and of settings.
+UNLISTED_VARIABLES = frozenset(
+    {
+        *("PGSERVICEFILE", "PGSYSCONFDIR", "PGLOCALEDIR", "PGREQUIRESSL", "PGREALM", "PGTTY"),
+        *("PGTZ", "PGDATESTYLE", "PGGEQO", "PGOAUTHDEBUG", "PGOAUTHCAFILE"),
+    }
+)
 INITDB = ("--auth=peer", "--encoding=UTF8", "--locale=C")
 # Peer for the superuser: only the owner of the data directory (and root) can use it. All others
 # need a password.
@@ -134,6 +142,7 @@ class EmbeddedPostgres:
         another user, and
         `DatabaseUnavailable` if the server does not start. Both messages contain the remedy.
         """
+        forget_libpq_variables()
         binaries = bundled_binaries()
         owned_files.require_folder(self.folder)
         account = ServerAccount.current()
@@ -523,6 +532,23 @@ class EmbeddedPostgres:
             f"kill -QUIT {pid}; the next command starts it again. Its log: "
             f"{self.folder / 'server.log'}"
         )
+
+
+def libpq_variables() -> frozenset[str]:
+    """Return the names of the environment variables that the driver's libpq reads."""
+    named = {option.envvar for option in Conninfo.get_defaults() if option.envvar}
+    return UNLISTED_VARIABLES | {name.decode() for name in named}
+
+
+def forget_libpq_variables() -> None:
+    """Remove libpq's variables from this process's environment, and so from its children's.
+
+    They fill the parts that an address leaves open: PGSERVICE and PGHOSTADDR lead to another
+    server, which then gets the password, and PGOPTIONS changes each session. A service cannot be
+    ruled out in the address itself.
+    """
+    for name in libpq_variables():
+        os.environ.pop(name, None)
 
 
 def _superusers(account: ServerAccount) -> str:
