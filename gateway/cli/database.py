@@ -160,8 +160,10 @@ def url(
     format: FormatOption = Format.TABLE,
 ) -> None:
     """Print the address of the database, password included: the owner's, or that of a narrower
-    login. A narrower login that Postgres refuses, as after it changed its own password, is an
-    error: no other login takes its place.
+    login.
+
+    A narrower login that Postgres refuses, as after it changed its own password, is an error: no
+    other login takes its place.
     """
     toolbox: Toolbox = ctx.obj
     with _held_address(toolbox, purpose) as address:
