@@ -73,6 +73,8 @@ class Machine:
         [Callable[[UUID, OSError], None]], Sequence[LocalJournal]
     ]  # called with what cannot be read
     database_folder: Callable[[], Path]  # of the embedded Postgres
+    dashboard_secrets: tuple[Path, ...]  # where sign-in is set up; the last one wins
+    require_own_secret: Callable[[Path], None]  # raises `BadUsage` for a file of the home
     home_checks: Callable[[], Sequence[Check]]  # owner and mode of home and secrets
     secret_of: SecretOf  # raises `UpstreamAuth`
     secret_problem: CredentialProblem  # reads the secrets alone

@@ -191,6 +191,7 @@ def test_the_dashboard_is_served_beside_half_heads(database_url: str, tmp_path: 
     port, home = free_port(), tmp_path / "home"
     (home / ".streamlit").mkdir(parents=True)
     (home / ".streamlit" / "secrets.toml").write_text(AUTH)
+    (home / ".streamlit" / "secrets.toml").chmod(0o600)
     command = f"ulimit -n 256; exec {sys.executable} -m gateway.main dashboard"
     environment = {
         "PATH": os.environ["PATH"],
