@@ -13,7 +13,7 @@ from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 
 from gateway import __version__
-from gateway.api.errors import ENDS_CONNECTION, error_answer
+from gateway.api.errors import error_answer
 from gateway.api.http.caller_exchange import ClientGone
 from gateway.api.plain.count_tokens import count_tokens
 from gateway.api.plain.description import complete
@@ -84,8 +84,6 @@ async def _on_request_error(request: Request, error: Exception) -> Response:
     path, request_id = request.scope["path"], str(request.state.request_id)
     dialect = ANTHROPIC if path == COUNT_TOKENS else DEFAULT_DIALECT
     status, headers, content = error_answer(error, dialect, request_id=request_id)
-    if status in ENDS_CONNECTION:
-        headers.append((b"connection", b"close"))
     return Response(content, status, {name.decode(): value.decode() for name, value in headers})
 
 

@@ -45,9 +45,6 @@ STATUSES: dict[type[errors.RequestError], int] = {
 }
 # Official SDKs retry these by themselves; retrying anything else only costs time.
 RETRYING_HELPS = frozenset({408, 429, 502, 503, 504})
-# After 408, 413 and 415 the rest of the body is not read. A caller without a valid key keeps no
-# connection: 10,000 idle ones would be all places.
-ENDS_CONNECTION = frozenset({401, 408, 413, 415})
 MOST_RETRY_AFTER_S = 120  # with a longer wait, official SDKs give up at once
 
 Headers = list[tuple[bytes, bytes]]

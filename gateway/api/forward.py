@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from gateway.api import attribution, body, dialect_headers
 from gateway.api.allocator import Trimmer
 from gateway.api.authenticate import caller_of
-from gateway.api.errors import ENDS_CONNECTION, Headers, error_answer
+from gateway.api.errors import Headers, error_answer
 from gateway.api.http.caller_exchange import CallerExchange, ClientGone
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.limit_headers import anthropic_limit_headers, limit_headers
@@ -45,6 +45,7 @@ from gateway.telemetry.metrics import Metrics
 log = structlog.get_logger()
 _READ_HEADERS = {name: name.decode() for name in (*body.HEADERS, *attribution.HEADERS)}
 CLIENT_CLOSED = 499  # never sent, because the caller has left: for the log and the metrics
+ENDS_CONNECTION = frozenset({408, 413, 415})  # the rest of the body is not read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +107,6 @@ class Forwarder:
         caller = await caller_of(
             exchange.fields, self.holder, now=self.clock.now, allows_demo=self.allows_demo_keys
         )
-        exchange.is_authenticated = True
         # Keep this snapshot to the end, however long the body takes. There was no await since the
         # key was checked.
         call.caller, call.snapshot = caller, self.holder.require()

@@ -17,7 +17,6 @@ from gateway.api.http.caller_socket import CallerSocket
 from gateway.api.http.parser import RequestHead
 from gateway.errors import RequestError
 
-AUTHENTICATED = "is_authenticated"  # in a request's state, set by the endpoint that checks its key
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 _LOG = logging.getLogger("uvicorn.error")
 
@@ -25,16 +24,7 @@ _LOG = logging.getLogger("uvicorn.error")
 class AppExchange:
     """A request that the FastAPI application answers, with the interface of `CallerExchange`."""
 
-    __slots__ = (
-        "_app",
-        "_cut",
-        "_cycle",
-        "_on_answered",
-        "_socket",
-        "_state",
-        "is_whole",
-        "received_bytes",
-    )
+    __slots__ = ("_app", "_cut", "_cycle", "_on_answered", "_socket", "is_whole", "received_bytes")
 
     def __init__(
         self,
@@ -53,7 +43,6 @@ class AppExchange:
         self._app, self._socket, self._on_answered, self._cut = app, socket, on_answered, cut
         self.is_whole = False
         self.received_bytes = 0
-        self._state: dict[str, Any] = {}
         scope = {
             "type": "http",
             "asgi": _ASGI,
@@ -63,7 +52,7 @@ class AppExchange:
             "scheme": "http",
             "root_path": "",
             "headers": head.fields,
-            "state": self._state,
+            "state": {},
             "method": head.method.decode(),
             "path": unquote(path.decode("ascii")),
             "raw_path": path,
@@ -92,11 +81,6 @@ class AppExchange:
     def keeps_alive(self, stays: bool) -> None:
         """Decide whether the caller's connection stays open after the answer."""
         self._cycle.keep_alive = stays
-
-    @property
-    def is_authenticated(self) -> bool:
-        """Return True if an endpoint accepted the request's key."""
-        return AUTHENTICATED in self._state
 
     @property
     def has_begun(self) -> bool:

@@ -51,7 +51,6 @@ class CallerExchange:
         "fields",
         "has_begun",
         "is_answered",
-        "is_authenticated",
         "is_gone",
         "is_whole",
         "keeps_alive",
@@ -81,7 +80,6 @@ class CallerExchange:
         self._body: bytes | bytearray = b""
         self.received_bytes = 0
         self.is_whole = self.is_answered = self.has_begun = self.is_gone = False
-        self.is_authenticated = False
         self._is_wanted = self._is_chunked = False
         self._error: RequestError | None = None
         self._waiter: Future[None] | None = None

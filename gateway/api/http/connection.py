@@ -5,9 +5,6 @@ and ends those that miss a deadline.
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import termios
-from array import array
 from collections import deque
 from math import inf
 from typing import Any, Protocol, cast
@@ -20,7 +17,7 @@ from gateway.api.errors import error_answer
 from gateway.api.http.app_exchange import AppExchange
 from gateway.api.http.caller_exchange import STATUS_LINES, CallerExchange
 from gateway.api.http.caller_socket import CallerSocket
-from gateway.api.http.connection_table import ConnectionTable, Queue
+from gateway.api.http.connection_table import ConnectionTable
 from gateway.api.http.deadlines import NEVER
 from gateway.api.http.limits import HttpLimits
 from gateway.api.http.parser import Fault, RequestHead, RequestParser
@@ -78,9 +75,7 @@ class Connection(asyncio.Protocol):
         "_table",
         "_waiting",
         "flow",
-        "is_authenticated",
         "loop",
-        "queue",
         "slot",
         "transport",
     )
@@ -91,8 +86,6 @@ class Connection(asyncio.Protocol):
         self._limits: HttpLimits = table.limits
         self.loop = asyncio.get_running_loop()
         self.slot = NEVER
-        self.queue: Queue | None = None
-        self.is_authenticated = False
         self._parser: RequestParser | None = RequestParser(self, table.limits)
         self._reading: CallerExchange | AppExchange | None = None
         self._answering: CallerExchange | AppExchange | None = None
@@ -142,8 +135,6 @@ class Connection(asyncio.Protocol):
         elif parser.has_begun_head and self._head_from_s == inf:
             self._head_from_s = self.loop.time()
             self._table.deadlines.watch(self, self._head_from_s + self._limits.head_s)
-            if self._answering is None:
-                self._table.note_begun(self)
 
     def eof_received(self) -> None:
         """Close the socket at the caller's end of file: one that only stopped sending looks like
@@ -188,7 +179,7 @@ class Connection(asyncio.Protocol):
         if len(self._waiting) >= MOST_PIPELINED:
             self._waiting[-1].keeps_alive = False
             return False
-        self._table.note_asked(self)
+        self._table.note_served(self)
         self._head_from_s = self._idle_from_s = inf
         self._reading = one = self._new_exchange(head)
         if self._answering is None:
@@ -225,8 +216,6 @@ class Connection(asyncio.Protocol):
     def answered(self, one: CallerExchange | AppExchange) -> None:
         """Begin the next queued request, or wait for one, or close, after a complete answer."""
         self._answering = None
-        if one.is_authenticated:
-            self.is_authenticated = True
         if not one.keeps_alive or (self._refusal is not None and not self._waiting):
             self._close(refusal=self._refusal if one.keeps_alive else None)
         elif self._waiting:
@@ -234,8 +223,6 @@ class Connection(asyncio.Protocol):
         else:
             if one.is_whole:
                 self._await_next_request()
-            else:
-                self._table.note_answered(self)
             self.resume_reading()
 
     def cut(self) -> None:
@@ -253,16 +240,6 @@ class Connection(asyncio.Protocol):
             self._close_by(self.loop.time() + LINGER_S)
         else:
             (self._waiting[-1] if self._waiting else self._answering).keeps_alive = False
-
-    def may_end(self) -> bool:
-        """Return True if the end of this answered connection loses no byte of a request, and no
-        byte of an answer to an authenticated caller.
-        """
-        if self._reading is not None:  # the rest of a body that was answered already
-            return not self.is_authenticated
-        if self.is_authenticated and self.transport.get_write_buffer_size():
-            return False
-        return _unread_bytes(self.transport) == 0
 
     # ---- deadlines
 
@@ -394,7 +371,6 @@ class Connection(asyncio.Protocol):
         """
         is_whole = self._reading is None and refusal is None and self._parser is not None
         self._close_parser()
-        self._table.note_answered(self)
         self._idle_from_s = self._head_from_s = inf
         if refusal is not None:
             self._table.count_closed("refused")
@@ -488,20 +464,7 @@ class Connection(asyncio.Protocol):
         self._idle_from_s = self.loop.time()
         if self._head_from_s < inf:  # its head began before its turn
             self._head_from_s = self._idle_from_s
-            self._table.note_begun(self)
-        else:
-            self._table.note_answered(self)
         self._table.deadlines.watch(self, self._idle_from_s + self._limits.keep_alive_s)
-
-
-def _unread_bytes(transport: asyncio.Transport) -> int:
-    """Return the number of received bytes that wait in the kernel for the loop to read them."""
-    socket = transport.get_extra_info("socket")
-    if socket is None or socket.fileno() < 0:
-        return 0
-    waiting = array("i", [0])
-    fcntl.ioctl(socket.fileno(), termios.FIONREAD, waiting)
-    return waiting[0]
 
 
 def _path_of(head: RequestHead) -> tuple[bytes, bytes]:

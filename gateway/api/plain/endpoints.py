@@ -14,7 +14,6 @@ from fastapi import Request
 
 from gateway.api import attribution, body
 from gateway.api.authenticate import caller_of
-from gateway.api.http.app_exchange import AUTHENTICATED
 from gateway.api.large_bodies import LargeBodies, is_large
 from gateway.api.request_slots import RequestSlots
 from gateway.domain.budgets.limits import LimitedBy
@@ -81,14 +80,12 @@ class PlainEndpoints:
 
     async def caller(self, request: Request) -> Caller:
         """Return the authenticated caller of a request. Raises the errors of `caller_of`."""
-        caller = await caller_of(
+        return await caller_of(
             request.scope["headers"],
             self.holder,
             now=self.clock.now,
             allows_demo=self.allows_demo_keys,
         )
-        request.scope.setdefault("state", {})[AUTHENTICATED] = True
-        return caller
 
     @property
     def place(self) -> Place:
