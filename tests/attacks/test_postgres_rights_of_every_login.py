@@ -199,6 +199,7 @@ def test_a_login_that_changed_its_own_password_is_given_another(
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(address)
     assert "tollgate db upgrade --new-passwords" in str(logins.login_problem(address))
+    assert logins.login_problem("postgresql://reader@127.0.0.1:1/x") is None  # no server answers
     made = logins.ensure_logins(database, database_url, tmp_path, given={})
     assert any("tollgate db upgrade --new-passwords" in note for note in made.notes)
     with pytest.raises(BadUsage, match=r"does not let .*_reports_login in.*--new-passwords"):

@@ -11,7 +11,6 @@ from typing import Protocol
 from gateway.api.http.deadlines import Deadlines, Timed
 from gateway.api.http.limits import HttpLimits
 
-
 # Of the places, for connections that were served and may stay idle. Beyond it each answer ends its
 # connection, so that idle ones never take all places.
 SHARE_OF_SERVED = 0.75

@@ -95,18 +95,16 @@ def address_as(url: str, purpose: LoginPurpose, home: Path) -> str:
 
 def login_problem(address: str) -> str | None:
     """Return the reason why Postgres refuses the login of an address, with the remedy; None if it
-    lets it in.
+    lets it in, and if no server answers.
     """
-    given = parse_url(address) | {"connect_timeout": CONNECT_LIMIT_S}
-    try:
-        psycopg.connect(**given).close()
-    except psycopg.OperationalError as refused:
-        reason = (str(refused).strip().splitlines() or ["no details"])[-1]
-        return (
-            f"Postgres does not let {given.get('user')} in: {reason}. If its password was changed, "
-            f"give it another one: {_NEW_PASSWORDS}"
-        )
-    return None
+    refused = _refusal(address)
+    if refused is None or "FATAL" not in refused:
+        return None
+    user, reason = parse_url(address).get("user"), refused.strip().splitlines()[-1]
+    return (
+        f"Postgres does not let {user} in: {reason}. If its password was changed, give it another "
+        f"one: {_NEW_PASSWORDS}"
+    )
 
 
 def renewed(url: str, purpose: LoginPurpose, home: Path) -> str:
@@ -142,7 +140,7 @@ def ensure_logins(
         wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
         if wanted is None:
             continue
-        if is_ours and not login_problem(
+        if is_ours and not _refusal(
             _with_login(url, wanted)
         ):  # an administrator may have created it since
             wanted = msgspec.structs.replace(wanted, is_ready=True)
@@ -164,7 +162,7 @@ def ensure_logins(
             if not left:
                 notes += _limit_connections(connection, purpose, wanted.user)
         address = _with_login(url, wanted)
-        is_ready = not left and not login_problem(address)
+        is_ready = not left and not _refusal(address)
         statements += left
         if purpose not in given:
             was_ready = is_ready or wanted.is_ready or wanted.was_ready
@@ -274,6 +272,15 @@ def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) ->
     except psycopg.errors.InsufficientPrivilege:
         return [statement.as_string(connection) for statement in statements]
     return []
+
+
+def _refusal(address: str) -> str | None:
+    """Return the error of a connection to an address, None if it succeeds."""
+    try:
+        psycopg.connect(**parse_url(address) | {"connect_timeout": CONNECT_LIMIT_S}).close()
+    except psycopg.OperationalError as refused:
+        return str(refused) or "no details"
+    return None
 
 
 def _with_login(url: str, login: Login) -> str:
