@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import UUID, uuid4
 
@@ -53,7 +54,7 @@ from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres import logins
 from gateway.storage.postgres.database import SERVING_LIMIT_S, Database, parse_url
 from gateway.storage.postgres.embedded import ROLE, EmbeddedPostgres
-from gateway.storage.postgres.home_checks import home_checks
+from gateway.storage.postgres.home_checks import dashboard_secrets, home_checks, secrets_of
 from gateway.storage.postgres.logins import renewed
 from gateway.storage.reconciliation.bills import ProviderBillStore
 from gateway.storage.reports.schedules import ScheduleStore
@@ -337,12 +338,18 @@ def _machine(settings: Settings, clock: Clock) -> Machine:
 
         return mail.mail_problem(account)
 
+    def require_own_secret(path: Path) -> None:
+        name = secrets_of(settings.home_path, settings.pepper_path)[path]
+        owned_files.require_own_secret(path, name=name)
+
     return Machine(
         price_list=lambda: price_list,
         peppers=lambda: pepper.load(settings.pepper_path),
         create_pepper=lambda: pepper.create(settings.pepper_path),
         journals=journals,
         database_folder=lambda: EmbeddedPostgres(settings.home_path).place(),
+        dashboard_secrets=dashboard_secrets(settings.home_path),
+        require_own_secret=require_own_secret,
         home_checks=lambda: home_checks(settings.home_path, settings.pepper_path),
         secret_of=resolve,
         secret_problem=lambda deployment: credential_checks().secret_problem(deployment),
@@ -351,6 +358,7 @@ def _machine(settings: Settings, clock: Clock) -> Machine:
         inspect_engines=inspect_engines,
         mail_problem=None if account is None else mail_problem,
         user_of=user_of,
+        login_problem=logins.login_problem,
         owner=owner,
     )
 

@@ -262,17 +262,17 @@ class Settings(BaseSettings):
     @property
     def home_path(self) -> Path:
         """Return Tollgate's home folder as an absolute path."""
-        return self.home.expanduser().absolute()
+        return _absolute(self.home)
 
     @property
     def pepper_path(self) -> Path:
         """Return the path of the file with the pepper, the secret behind API key digests."""
-        return (self.pepper_file or self.home_path / "pepper").expanduser().absolute()
+        return _absolute(self.pepper_file or self.home_path / "pepper")
 
     @property
     def journal_path(self) -> Path:
         """Return the folder of this machine's journals."""
-        return (self.journal_dir or self.home_path / "journal").expanduser().absolute()
+        return _absolute(self.journal_dir or self.home_path / "journal")
 
     @property
     def mail_account(self) -> MailAccount | None:
@@ -283,13 +283,13 @@ class Settings(BaseSettings):
         return MailAccount(
             server=mail_server(self.smtp_url),
             sender=self.smtp_from,
-            password=None if path is None else f"file:{path.expanduser().absolute()}",
+            password=None if path is None else f"file:{_absolute(path)}",
         )
 
     @property
     def engine_home_path(self) -> Path:
         """Return the folder of the engine's environment and models."""
-        return (self.engine_home or self.home_path / "engine").expanduser().absolute()
+        return _absolute(self.engine_home or self.home_path / "engine")
 
     @classmethod
     def settings_customise_sources(
@@ -326,6 +326,17 @@ def read() -> Settings:
         raise BadUsage(f"A setting is wrong. {problems}.") from None
     _check_mail(settings)
     return settings
+
+
+def _absolute(path: Path) -> Path:
+    """Return the absolute path of a setting. Raises `BadUsage` for `~` of a user without a home."""
+    try:
+        return path.expanduser().absolute()
+    except RuntimeError:
+        raise BadUsage(
+            f"{path} is below a home, and this user has none (HOME is not set). Set TOLLGATE_HOME "
+            "to a folder of this user, and write the paths of other settings in full."
+        ) from None
 
 
 def _check_mail(settings: Settings) -> None:

@@ -23,6 +23,7 @@ from streamlit.web.server.starlette.starlette_server_config import USER_COOKIE_N
 
 from dashboard import access
 from dashboard.access import Claims
+from dashboard.visitors.connections import SIGNED_IN
 from dashboard.visitors.person_limits import TABS
 from dashboard.visitors.sign_in_page import HEADERS, begin_path, sign_in_page
 
@@ -50,6 +51,8 @@ class SignInGuard:
             return
         path = scope["path"] if is_guarded else ""
         is_known = bool(path) and access.is_signed_in(claims_of_browser(scope))
+        if is_known:
+            scope.setdefault("state", {})[SIGNED_IN] = True
         if path.startswith(_files()) and not is_known:
             await PlainTextResponse(REFUSED, status_code=403)(scope, receive, send)
             return

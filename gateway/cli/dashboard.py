@@ -69,11 +69,12 @@ def dashboard(
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
-    needs_sign_in = requires_sign_in(
-        options.dashboard_host, secrets_files(options), insecure_local=insecure_local
-    )
-    note_unread_secrets(options)
-    started = command(options)
+    secrets = toolbox.machine.dashboard_secrets
+    for file in secrets:
+        toolbox.machine.require_own_secret(file)
+    needs_sign_in = requires_sign_in(options.dashboard_host, secrets, insecure_local=insecure_local)
+    note_unread_secrets(options, secrets)
+    started = command(options, secrets)
     require_free(options.dashboard_host, options.dashboard_port, setting="TOLLGATE_DASHBOARD_PORT")
     with toolbox.open_address(LoginPurpose.REPORTS) as url, finance_file(toolbox) as finance:
         note(
@@ -82,6 +83,7 @@ def dashboard(
         )
         variables = (
             environment(url)
+            | home_variable(options)
             | host_variables(options)
             | ({SIGN_IN_VARIABLE: "required"} if needs_sign_in else {})
             | ({} if finance is None else {FINANCE_VARIABLE: str(finance)})
@@ -106,22 +108,16 @@ def requires_sign_in(host: str, secrets: Sequence[Path], *, insecure_local: bool
     return is_set_up
 
 
-def secrets_files(options: Options) -> tuple[Path, Path]:
-    """Return the files in which the operator sets sign-in up; the second one wins.
-
-    Streamlit would also read one of the current folder, whose writer would then be finance.
+def note_unread_secrets(options: Options, secrets: Sequence[Path]) -> None:
+    """Say that a file of the current folder is not read, because earlier versions read it: its
+    writer would then be finance.
     """
-    return Path.home() / SECRETS, options.home / SECRETS
-
-
-def note_unread_secrets(options: Options) -> None:
-    """Say that a file of the current folder is not read, because earlier versions read it."""
     here = Path.cwd() / SECRETS
-    if here.exists() and here not in secrets_files(options):
+    if here.exists() and here not in secrets:
         note(f"{here} is not read. Sign-in is set up in ~/{SECRETS} or {options.home / SECRETS}.")
 
 
-def command(options: Options) -> list[str]:
+def command(options: Options, secrets: Sequence[Path]) -> list[str]:
     """Return the command line that starts the Streamlit app. Raises `BadUsage` if Streamlit is not
     installed.
     """
@@ -129,7 +125,7 @@ def command(options: Options) -> list[str]:
         raise BadUsage("The dashboard is not installed. Run: pip install 'tollgate[dashboard]'")
     return [
         *(sys.executable, "-P", "-m", "dashboard"),
-        *(f"--secrets.files={file}" for file in secrets_files(options)),
+        *(f"--secrets.files={file}" for file in secrets),
         *("--server.address", options.dashboard_host),
         *("--server.port", str(options.dashboard_port)),
         *("--server.headless", "true"),
@@ -155,6 +151,17 @@ def environment(url: str) -> dict[str, str]:
         if name in PASSED or name.startswith(PASSED_PREFIXES)
     }
     return kept | {"TOLLGATE_REPORTS_URL": url}
+
+
+def home_variable(options: Options) -> dict[str, str]:
+    """Return Tollgate's home as the app's for a user without one, as of a container or a service:
+    the charts' library does not start without.
+    """
+    try:
+        Path.home()
+    except RuntimeError:
+        return {"HOME": str(options.home)}
+    return {}
 
 
 @contextmanager

@@ -161,9 +161,14 @@ def url(
 ) -> None:
     """Print the address of the database, password included: the owner's, or that of a narrower
     login.
+
+    A narrower login that Postgres refuses, as after it changed its own password, is an error: no
+    other login takes its place.
     """
     toolbox: Toolbox = ctx.obj
     with _held_address(toolbox, purpose) as address:
+        if purpose is not None and (problem := toolbox.machine.login_problem(address)):
+            raise BadUsage(problem)
         if format is Format.TABLE:
             write(f"{address}\n")
         else:

@@ -184,7 +184,13 @@ def run_report(
         typer.Option("--close-version", metavar="N", help="In this version; default: the newest."),
     ] = None,
     where: Annotated[
-        list[str] | None, typer.Option("--where", metavar="NAME=VALUE", help="Only these.")
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="NAME=VALUE",
+            help="Only these. Of `events`, the attempt's own cost centre: a team's shares count "
+            "elsewhere.",
+        ),
     ] = None,
     currency: Annotated[
         str | None,

@@ -73,6 +73,8 @@ class Machine:
         [Callable[[UUID, OSError], None]], Sequence[LocalJournal]
     ]  # called with what cannot be read
     database_folder: Callable[[], Path]  # of the embedded Postgres
+    dashboard_secrets: tuple[Path, ...]  # where sign-in is set up; the last one wins
+    require_own_secret: Callable[[Path], None]  # raises `BadUsage` for a file of the home
     home_checks: Callable[[], Sequence[Check]]  # owner and mode of home and secrets
     secret_of: SecretOf  # raises `UpstreamAuth`
     secret_problem: CredentialProblem  # reads the secrets alone
@@ -81,6 +83,7 @@ class Machine:
     inspect_engines: InspectEngines  # asks each engine; rates over so many seconds, or all (0)
     mail_problem: Callable[[], str | None] | None  # signs in to the mail server; None without one
     user_of: Callable[[str], str | None]  # of a database's address
+    login_problem: Callable[[str], str | None]  # why Postgres refuses the login of an address
     owner: Callable[[], str | None]  # the user who owns the tables
 
 

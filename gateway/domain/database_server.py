@@ -42,8 +42,10 @@ class ServerFacts:
 
     `weak_commits` are the places (server, database or role) that set `synchronous_commit` to a
     value below `on`. `public_writes` are the functions with which every login may write to the
-    disk. `unlimited` are the logins beside the gateway's without a limit of connections.
-    `read_limit` is the number that suits a reader's.
+    disk, `public_locks` those with which it may take advisory locks. Of the logins beside the
+    gateway's, `talkative` are those whose statements and errors reach the server's log, and
+    `unlimited` those without a limit of connections. `read_limit` is the number that suits a
+    reader's; `owner` is the owner of the tables.
     """
 
     database: str
@@ -52,10 +54,13 @@ class ServerFacts:
     weak_commits: tuple[tuple[str, str], ...]
     standbys: int
     synchronous_standbys: str
+    owner: str
     public_writes: tuple[str, ...]
+    public_locks: tuple[str, ...]
     public_may_make_tables: bool
     public_may_make_temporary: bool
     limits_temporary_files: bool
+    talkative: tuple[str, ...]
     unlimited: tuple[str, ...]
     read_limit: int
     queue_share: float
@@ -85,6 +90,17 @@ def server_checks(facts: ServerFacts) -> Iterator[Check]:
             " ".join(
                 f"ALTER ROLE {quoted(login)} CONNECTION LIMIT {facts.read_limit};"
                 for login in facts.unlimited
+            ),
+        )
+    if facts.talkative:
+        yield Check(
+            "log",
+            Status.WARN,
+            f"these logins may fill the server's disk by its log: {', '.join(facts.talkative)}",
+            "as a superuser: "
+            + " ".join(
+                f"ALTER ROLE {quoted(login)} SET log_min_messages = 'fatal';"
+                for login in facts.talkative
             ),
         )
     if facts.queue_share > QUEUE_WARN_SHARE:
@@ -150,6 +166,14 @@ def _rights(facts: ServerFacts) -> Check:
             f"as a superuser: REVOKE EXECUTE ON FUNCTION {', '.join(facts.public_writes)} FROM "
             "PUBLIC;"
         )
+    if facts.public_locks:
+        findings.append("take every lock of the server")
+        locks = ", ".join(facts.public_locks)
+        remedies += [
+            f"as a superuser: GRANT EXECUTE ON FUNCTION {locks} TO {facts.owner};",
+            "as a superuser, in each database that such a login may enter, where no other program "
+            f"takes such locks: REVOKE EXECUTE ON FUNCTION {locks} FROM PUBLIC;",
+        ]
     if facts.public_may_make_tables:
         findings.append("make tables in schema public")
         remedies.append("as its owner: REVOKE CREATE ON SCHEMA public FROM PUBLIC;")

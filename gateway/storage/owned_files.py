@@ -33,6 +33,15 @@ def require_secret(path: Path, *, name: str) -> None:
         raise BadUsage(problem)
 
 
+def require_own_secret(path: Path, *, name: str) -> None:
+    """Raise `BadUsage` if another user may read or replace a secret's file: by its owner or mode,
+    or by those of its folder. Pass if it is missing.
+    """
+    if path.exists():
+        require_folder(path.parent)
+        require_secret(path, name=name)
+
+
 def folder_problem(folder: Path) -> str | None:
     """Return the reason why a folder is not to be trusted, with the remedy; None if it is.
 

@@ -20,6 +20,9 @@ from gateway.storage import owned_files
 from gateway.storage.policy import pepper
 from gateway.storage.postgres import logins
 from gateway.storage.postgres.embedded import EmbeddedPostgres
+from tests.attacks.test_security_f10_a_page_reads_the_dashboard import status
+from tests.gateway_process import free_port
+from tests.waiting import eventually
 
 STRANGER, GROUP = 65_531, 65_532
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to other users")
@@ -114,6 +117,46 @@ def test_a_planted_secret_is_refused_wherever_one_is_read(place: Path) -> None:
         EmbeddedPostgres(place)._password()
 
 
+@pytest.mark.parametrize("is_tollgates", [True, False])
+@pytest.mark.parametrize("mode", [0o644, 0o602])
+def test_a_sign_in_secret_that_is_open_to_others_is_refused(
+    place: Path, *, is_tollgates: bool, mode: int
+) -> None:
+    """Its cookie secret signs a person of finance in; its reader was any user of the machine."""
+    path = sign_in_secret(place, is_tollgates=is_tollgates)
+    path.chmod(mode)
+    refused = tollgate(place / "home", "dashboard")
+    assert refused.returncode == 2
+    assert f"sign-in {path} is open to other users. Run: chmod 600 {path}" in refused.stderr
+    found = json.loads(tollgate(place / "home", "doctor", "--format", "json").stdout)
+    problems = [one for one in found if one["check"] == "home"]
+    assert [one["status"] for one in problems] == ["fail"]
+    assert str(path) in problems[0]["finding"]
+
+
+@needs_root
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_sign_in_secret_of_a_stranger_is_refused(place: Path, *, is_folder: bool) -> None:
+    """Who planted it signs in as finance; so does who may replace it."""
+    path = sign_in_secret(place, is_tollgates=True)
+    os.chown(path.parent if is_folder else path, STRANGER, STRANGER)
+    refused = tollgate(place / "home", "dashboard")
+    assert refused.returncode == 2
+    assert f"belongs to user {STRANGER}" in refused.stderr
+
+
+def sign_in_secret(place: Path, *, is_tollgates: bool) -> Path:
+    """Return a file that sets the dashboard's sign-in up, closed to others."""
+    (place / "home").mkdir(mode=0o700)
+    path = (place / "home" if is_tollgates else place) / ".streamlit" / "secrets.toml"
+    path.parent.mkdir(mode=0o700)
+    path.write_text(
+        '[auth]\ncookie_secret = "c"\nredirect_uri = "http://127.0.0.1/oauth2callback"\n'
+    )
+    path.chmod(0o600)
+    return path
+
+
 @needs_root
 def test_the_database_is_not_made_behind_a_strangers_link(place: Path) -> None:
     """`HOME/pg` as a link of somebody else led the database to his folder."""
@@ -180,3 +223,58 @@ def test_an_own_folder_that_all_may_write_is_named(tmp_path: Path) -> None:
         assert problem is not None
         assert "chmod o-w" in problem
     assert owned_files.folder_problem(tmp_path / "missing") is None
+
+
+# As a user without an entry, who may still read this interpreter below the home of root.
+AS_STRANGER = (
+    *("setpriv", "--reuid", str(STRANGER), "--regid", str(GROUP), "--clear-groups"),
+    *("--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"),
+)
+needs_setpriv = pytest.mark.skipif(shutil.which("setpriv") is None, reason="needs util-linux")
+
+
+def dashboard_without_home(more: dict[str, str]) -> subprocess.Popen[str]:
+    """Start the dashboard as a user without an entry, over a database that is never asked."""
+    return subprocess.Popen(
+        [*AS_STRANGER, sys.executable, "-P", "-m", "gateway.main", "dashboard"],
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "TOLLGATE_DATABASE_URL": "postgresql://tollgate@127.0.0.1:1/none",
+            **more,
+        },
+        cwd=Path(__file__).parents[2],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@needs_root
+@needs_setpriv
+@pytest.mark.parametrize("home", [{}, {"HOME": "/nonexistent"}, {"HOME": "/"}])
+def test_the_dashboard_starts_for_a_user_without_a_home(place: Path, home: dict[str, str]) -> None:
+    """A container's user has no entry and often no HOME: a library of the charts ended it."""
+    own = place / "own"
+    own.mkdir(mode=0o700)
+    os.chown(own, STRANGER, GROUP)
+    port = free_port()
+    more = {"TOLLGATE_HOME": str(own), "TOLLGATE_DASHBOARD_PORT": str(port)} | home
+    with dashboard_without_home(more) as process:
+        try:
+            eventually(
+                lambda: status(port, "/_stcore/health", "localhost") == 200,
+                "the dashboard",
+                within_s=120,
+            )
+        finally:
+            process.terminate()
+
+
+@needs_root
+@needs_setpriv
+def test_a_user_without_any_home_is_told_what_to_set() -> None:
+    """Every command ended in a traceback of the standard library."""
+    with dashboard_without_home({}) as process:
+        _, said = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "Set TOLLGATE_HOME" in said

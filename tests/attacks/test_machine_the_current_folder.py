@@ -155,6 +155,7 @@ def write_secrets(folder: Path, cookie_secret: str) -> None:
     place = folder / ".streamlit"
     place.mkdir(parents=True, exist_ok=True)
     (place / "secrets.toml").write_text(auth(cookie_secret))
+    (place / "secrets.toml").chmod(0o600)
 
 
 def is_known(port: int, cookie_secret: str) -> bool:

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPResponse
 from pathlib import Path
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ import uvicorn
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from websockets.exceptions import InvalidStatus
 
-from dashboard.visitors.connections import LimitedConnection
+from dashboard.visitors.connections import SIGNED_IN, LimitedConnection
 from dashboard.visitors.person_limits import MOST_TABS, PAGES_AT_ONCE, PageTurns, Tabs, TooManyPages
 from tests.attacks.raw_callers import is_ended
 from tests.attacks.test_lead_after_the_sign_out import address, cli, cli_at, provider, write
@@ -120,20 +121,52 @@ class Impatient(LimitedConnection):
     """The dashboard's connection with short deadlines, and few places."""
 
     unasked: ClassVar[dict[LimitedConnection, None]] = {}
+    idle: ClassVar[dict[LimitedConnection, None]] = {}
+    unread: ClassVar[dict[LimitedConnection, None]] = {}
+    people: ClassVar[dict[LimitedConnection, None]] = {}
     by_address: ClassVar[Counter[str]] = Counter()
     most, request_s, write_s = 8, 0.3, 0.3
 
 
+class Patient(Impatient):
+    """A connection with long deadlines, and few places: four for one address."""
+
+    unasked: ClassVar[dict[LimitedConnection, None]] = {}
+    idle: ClassVar[dict[LimitedConnection, None]] = {}
+    unread: ClassVar[dict[LimitedConnection, None]] = {}
+    people: ClassVar[dict[LimitedConnection, None]] = {}
+    by_address: ClassVar[Counter[str]] = Counter()
+    request_s, write_s = 60, 60
+
+
+class OneUnread(Patient):
+    """A patient connection, one of which may leave its answer unread."""
+
+    unread: ClassVar[dict[LimitedConnection, None]] = {}
+    most, most_unread = 100, 1
+
+
 @contextmanager
-def impatient() -> Iterator[int]:
-    """Yield the port of a server of impatient connections; its answer has 16 MB."""
+def impatient(connection: type[LimitedConnection] = Impatient) -> Iterator[int]:
+    """Yield the port of a server of such connections. The answer to `/` has 16 MB, and `/ada` is
+    asked by a signed-in person.
+    """
 
     async def app(scope, receive, send) -> None:  # type: ignore[no-untyped-def]
-        await send({"type": "http.response.start", "status": 200, "headers": []})
-        await send({"type": "http.response.body", "body": b"x" * 16_000_000})
+        if scope["path"] == "/ada":
+            scope["state"][SIGNED_IN] = True
+        size = 16_000_000 if scope["path"] == "/" else 2
+        length = (b"content-length", str(size).encode())
+        await send({"type": "http.response.start", "status": 200, "headers": [length]})
+        await send({"type": "http.response.body", "body": b"x" * size})
 
     config = uvicorn.Config(
-        app, http=Impatient, port=free_port(), lifespan="off", log_level="critical"
+        app,
+        http=connection,
+        port=free_port(),
+        lifespan="off",
+        log_level="critical",
+        timeout_keep_alive=60,
     )
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
@@ -186,11 +219,63 @@ def test_at_the_cap_those_that_asked_nothing_make_room() -> None:
             assert visitor.recv(15) == b"HTTP/1.1 200 OK"
 
 
-def test_the_dashboard_is_served_beside_half_heads(database_url: str, tmp_path: Path) -> None:
+def test_answered_connections_of_strangers_make_room(port_of_patient: int) -> None:
+    """Each had counted as served, so a few hundred of them were all places."""
+    with ExitStack() as stack:
+        ada = stack.enter_context(closing(connected(port_of_patient)))
+        asked(ada, b"/ada")
+        for _ in range(10):
+            asked(stack.enter_context(closing(connected(port_of_patient))), b"/small")
+        asked(ada, b"/ada")
+
+
+def test_strangers_who_do_not_read_make_room(port_of_patient: int) -> None:
+    """A large file for each place, read by none of them."""
+    with ExitStack() as stack:
+        ada = stack.enter_context(closing(connected(port_of_patient)))
+        asked(ada, b"/ada")
+        for _ in range(10):
+            unread = stack.enter_context(closing(connected(port_of_patient)))
+            unread.sendall(GET)
+            eventually(lambda: Patient.unread, "an unread answer")
+        asked(stack.enter_context(closing(connected(port_of_patient))), b"/small")
+        asked(ada, b"/ada")
+
+
+def test_few_answers_wait_for_a_stranger() -> None:
+    """Each compressed file took 260 KB, also while there were places."""
+    with impatient(OneUnread) as port, ExitStack() as stack:
+        first, second = (stack.enter_context(closing(connected(port))) for _ in range(2))
+        first.sendall(GET)
+        eventually(lambda: OneUnread.unread, "an unread answer")
+        second.sendall(GET)
+        eventually(lambda: OneUnread.by_address.total() == 1, "the end of the first one")
+        assert len(OneUnread.unread) == 1
+
+
+@pytest.fixture
+def port_of_patient() -> Iterator[int]:
+    """Yield the port of a server of patient connections."""
+    with impatient(Patient) as port:
+        yield port
+
+
+def asked(connection: socket.socket, path: bytes) -> None:
+    """Ask for a small answer, which must come."""
+    connection.sendall(GET.replace(b"/", path, 1))
+    answer = HTTPResponse(connection)
+    answer.begin()
+    assert (answer.status, answer.read()) == (200, b"xx")
+
+
+def test_the_dashboard_is_served_beside_half_heads_and_idle_strangers(
+    database_url: str, tmp_path: Path
+) -> None:
     """The real one, with 256 descriptors, uses these connections."""
     port, home = free_port(), tmp_path / "home"
     (home / ".streamlit").mkdir(parents=True)
     (home / ".streamlit" / "secrets.toml").write_text(AUTH)
+    (home / ".streamlit" / "secrets.toml").chmod(0o600)
     command = f"ulimit -n 256; exec {sys.executable} -m gateway.main dashboard"
     environment = {
         "PATH": os.environ["PATH"],
@@ -214,10 +299,10 @@ def test_the_dashboard_is_served_beside_half_heads(database_url: str, tmp_path: 
                 "the dashboard",
                 within_s=120,
             )
-            for _ in range(FLOOD):
+            for number in range(FLOOD):
                 half = stack.enter_context(closing(connected(port)))
                 with contextlib.suppress(ConnectionResetError, BrokenPipeError):
-                    half.sendall(GET[:20])
+                    half.sendall(GET[:20] if number % 2 else GET)
             assert status(port, "/", "localhost") == 200
         finally:
             process.terminate()

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psycopg
@@ -16,10 +16,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from gateway.domain.checks import Status
 from gateway.domain.database_server import server_checks
 from gateway.domain.logins import LoginPurpose
+from gateway.errors import BadUsage
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres import logins, migrations
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres, turn_log_over
 from gateway.storage.postgres.server_facts import read_facts
+from tests.postgres import home_of_server
 from tests.storage.factories import event
 
 WRITES = [
@@ -90,6 +93,49 @@ def test_one_question_does_not_fill_the_disk(
     assert shown == ("8GB",)
 
 
+SPEAKS = [
+    "DO $$ BEGIN RAISE LOG 'spoken'; END $$",
+    "DO $$ BEGIN RAISE WARNING 'spoken'; END $$",
+    "SELECT 'spoken'::int",
+    "SET debug_print_plan = on; SELECT 'spoken' AS spoken",
+    "SET log_min_messages = debug5; SELECT 'spoken'",
+]
+
+
+@pytest.mark.parametrize("statement", SPEAKS)
+def test_a_login_writes_nothing_to_the_servers_log(tmp_path: Path, statement: str) -> None:
+    """Its messages, errors and statements have any size and number, and the log had no limit."""
+    with home_of_server() as home, EmbeddedPostgres(home) as server:
+        url = server.start()
+        with psycopg.connect(url, autocommit=True) as owner:
+            owner.execute("CREATE ROLE stranger LOGIN PASSWORD 'x'")
+        login = conninfo_to_dict(url) | {"user": "stranger", "password": "x"}
+        for database in ("tollgate", "postgres"):
+            with psycopg.connect(
+                make_conninfo(**login | {"dbname": database}), autocommit=True
+            ) as connection:
+                with suppress(psycopg.Error):
+                    connection.execute(statement.encode())
+                with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                    connection.execute("ALTER ROLE CURRENT_USER SET log_min_messages = debug5")
+        with psycopg.connect(url) as owner:
+            assert owner.execute("SHOW max_notify_queue_pages").fetchone() == ("262144",)
+        assert "spoken" not in (home / "pg" / "server.log").read_text()
+
+
+def test_the_servers_log_is_turned_over_while_it_runs(tmp_path: Path) -> None:
+    """Refused connections are lines of their callers' length, and a server runs for months."""
+    log = tmp_path / "server.log"
+    with log.open("ab", buffering=0) as server:
+        server.write(b"x" * 100)
+        turn_log_over(log, most_bytes=100)
+        assert log.stat().st_size == 100
+        server.write(b"y")
+        turn_log_over(log, most_bytes=100)
+        server.write(b"z")
+    assert (log.read_bytes(), log.with_suffix(".log.1").stat().st_size) == (b"z", 101)
+
+
 def test_an_upgraded_database_lets_its_writers_alone_make_temporary_tables(
     empty_database_url: str,
 ) -> None:
@@ -109,34 +155,54 @@ def test_an_upgraded_database_lets_its_writers_alone_make_temporary_tables(
 
 
 def test_elsewhere_each_finding_has_the_sql_that_mends_it(
-    database: Database, database_url: str, postgres_url: str
+    database: Database, database_url: str, postgres_url: str, tmp_path: Path
 ) -> None:
     """A superuser's step is no secret of the embedded server: its SQL works on any other."""
+    logins.ensure_logins(database, database_url, tmp_path, given={})
     facts = read_facts(database)
     assert facts.public_writes, "a clone of the template has Postgres's own rights"
-    (rights,) = [check for check in server_checks(facts) if check.name == "rights"]
-    assert rights.status is Status.WARN
+    assert "pg_advisory_lock(bigint)" in facts.public_locks
+    reader = conninfo_to_dict(logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path))
+    assert reader["user"] in facts.talkative
+    found = [check for check in server_checks(facts) if check.name in ("rights", "log")]
+    assert [check.status for check in found] == [Status.WARN] * 2
     server, name = conninfo_to_dict(postgres_url), conninfo_to_dict(database_url)["dbname"]
     superuser = make_conninfo(
         host=str(server["host"]), port=str(server["port"]), user="postgres", dbname=str(name)
     )
     with psycopg.connect(superuser, autocommit=True) as connection:
-        for line in rights.remedy.splitlines():
+        for line in "\n".join(check.remedy for check in found).splitlines():
             connection.execute(line.partition(": ")[2].encode())
     database.close()
-    (rights,) = [check for check in server_checks(read_facts(database)) if check.name == "rights"]
-    assert rights.status is Status.OK, rights
+    (rights,) = [
+        check for check in server_checks(read_facts(database)) if check.name in ("rights", "log")
+    ]
+    assert (rights.name, rights.status) == ("rights", Status.OK), rights
+    with psycopg.connect(**reader, autocommit=True) as refused:
+        for statement in ("SELECT pg_advisory_lock(1)", "SET log_min_messages = debug5"):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege):
+                refused.execute(statement.encode())
+    with psycopg.connect(database_url) as owner:
+        owner.execute("SELECT pg_advisory_xact_lock(1)")
 
 
 def test_a_login_that_changed_its_own_password_is_given_another(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:
-    """Postgres takes this right from no login. This is the way back."""
+    """Postgres takes this right from no login. Its programs got the owner's address, the next time
+    that somebody had upgraded.
+    """
     logins.ensure_logins(database, database_url, tmp_path, given={})
     address = logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)
     with psycopg.connect(address, autocommit=True) as reader:
         reader.execute("ALTER ROLE CURRENT_USER PASSWORD 'mine'")
     with pytest.raises(psycopg.OperationalError):
         psycopg.connect(address)
+    assert "tollgate db upgrade --new-passwords" in str(logins.login_problem(address))
+    assert logins.login_problem("postgresql://reader@127.0.0.1:1/x") is None  # no server answers
+    made = logins.ensure_logins(database, database_url, tmp_path, given={})
+    assert any("tollgate db upgrade --new-passwords" in note for note in made.notes)
+    with pytest.raises(BadUsage, match=r"does not let .*_reports_login in.*--new-passwords"):
+        logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)
     logins.ensure_logins(database, database_url, tmp_path, given={}, renews=True)
     psycopg.connect(logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)).close()

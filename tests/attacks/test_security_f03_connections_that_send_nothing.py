@@ -7,6 +7,7 @@ from __future__ import annotations
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.client import HTTPResponse
 
 import pytest
 
@@ -24,6 +25,8 @@ from tests.attacks.raw_callers import (
     two_teams,
 )
 from tests.gateway_process import FakeUpstreamProcess, Gateway, StartGateway
+
+HEALTH = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +136,36 @@ def test_at_the_cap_the_oldest_that_asked_nothing_makes_room(
             connection.sendall(request(gateway, question()))
             assert answer(connection)[0] == 200
         assert 'tollgate_connections_closed_total{reason="at_cap"}' in gateway.metrics()
+
+
+@pytest.mark.parametrize("has_key", [False, True])
+def test_connections_that_were_served_leave_places(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, has_key: bool
+) -> None:
+    """10,000 connections, each answered once, with a key or without, kept every caller out for
+    75 s. Beyond three quarters an answer ends its connection, and says so.
+    """
+    gateway = started(start_gateway, fake_upstream, max_connections=20)
+    asked = request(gateway, question()) if has_key else HEALTH
+    with ExitStack() as stack:
+        kept = []
+        for _ in range(60):
+            (connection,) = stack.enter_context(many_connected(gateway, 1))
+            connection.sendall(asked)
+            response = HTTPResponse(connection)
+            response.begin()
+            assert (response.status, bool(response.read())) == (200, True)
+            if response.getheader("connection") == "close":
+                assert is_ended(connection)
+            else:
+                kept.append(connection)
+        assert len(kept) == 15
+        for connection in kept:  # each is answered once more, and then ended
+            connection.sendall(asked)
+            assert answer(connection)[0] == 200
+        with connected(gateway) as new:
+            new.sendall(request(gateway, question()))
+            assert answer(new)[0] == 200
 
 
 def test_descriptors_are_left_for_postgres_and_upstreams() -> None:

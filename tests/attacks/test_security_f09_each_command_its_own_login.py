@@ -206,6 +206,23 @@ def test_a_home_without_logins_goes_on_as_the_owner(
     assert user_of(url_as(cli, "reports")) != user_of(database_url)
 
 
+@pytest.mark.parametrize("purpose", LoginPurpose)
+def test_no_address_is_printed_in_place_of_a_login_that_is_refused(
+    cli: Cli, purpose: LoginPurpose
+) -> None:
+    """After a login had changed its own password, a script that asked for it got the owner's
+    rights.
+    """
+    with psycopg.connect(url_as(cli, purpose), autocommit=True) as login:
+        login.execute("ALTER ROLE CURRENT_USER PASSWORD 'mine'")
+    for _ in range(2):
+        ran = cli("db", "url", "--as", purpose)
+        assert (ran.code, ran.out) == (2, "")
+        assert "tollgate db upgrade --new-passwords" in ran.err
+    cli.ok("db", "upgrade", "--new-passwords")
+    psycopg.connect(url_as(cli, purpose)).close()
+
+
 def test_addresses_in_the_settings_are_made_and_not_kept(
     cli_at: Callable[..., Cli], database_url: str
 ) -> None:

@@ -60,6 +60,7 @@ def dashboard(url: str, home: Path, bound: str, *more: str, hosts: str = "[]") -
     home.mkdir(exist_ok=True)
     (home / ".streamlit").mkdir(exist_ok=True)
     (home / ".streamlit" / "secrets.toml").write_text(AUTH)
+    (home / ".streamlit" / "secrets.toml").chmod(0o600)
     variables = {
         "PATH": os.environ["PATH"],
         "HOME": str(home),

@@ -411,6 +411,7 @@ def test_the_help_of_a_report_lists_what_it_takes(cli: Cli) -> None:
     assert [name for name in (*refused, "--currency CODE") if name in options("forecast")] == []
     assert [name for name in refused if name in options("spend")] == list(refused)
     assert "--by" not in options("months")
+    assert "the attempt's own cost centre" in " ".join(options("events").split())
 
 
 def test_reports_have_the_agreed_shape(applied: Cli) -> None:

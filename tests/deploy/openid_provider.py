@@ -111,6 +111,7 @@ def write_secrets(home: Path, *, dashboard_port: int, provider: str) -> None:
     """Write Streamlit's secrets into a home: a dashboard at this port signs in at the provider."""
     folder = home / ".streamlit"
     folder.mkdir(exist_ok=True)
+    (folder / "secrets.toml").touch(mode=0o600)
     (folder / "secrets.toml").write_text(
         f'[auth]\nredirect_uri = "http://127.0.0.1:{dashboard_port}/oauth2callback"\n'
         f'cookie_secret = "{COOKIE_SECRET}"\n'

@@ -182,6 +182,8 @@ class Connection(asyncio.Protocol):
         self._table.note_served(self)
         self._head_from_s = self._idle_from_s = inf
         self._reading = one = self._new_exchange(head)
+        if self._table.is_crowded:
+            one.keeps_alive = False
         if self._answering is None:
             self._start_answering(one)
         else:

@@ -11,6 +11,10 @@ from typing import Protocol
 from gateway.api.http.deadlines import Deadlines, Timed
 from gateway.api.http.limits import HttpLimits
 
+# Of the places, for connections that were served and may stay idle. Beyond it each answer ends its
+# connection, so that idle ones never take all places.
+SHARE_OF_SERVED = 0.75
+
 
 class TableEntry(Timed, Protocol):
     """One open connection of a caller."""
@@ -24,7 +28,7 @@ class ConnectionTable:
     first.
 
     A served connection is never closed for a new one, so a flood of idle sockets only displaces
-    itself.
+    itself; a flood of served ones is not kept (`is_crowded`).
     """
 
     def __init__(
@@ -38,7 +42,13 @@ class ConnectionTable:
         self.open: set[TableEntry] = set()
         self.tasks: set[asyncio.Task[None]] = set()
         self._unserved: dict[TableEntry, None] = {}
+        self._most_served = SHARE_OF_SERVED * limits.connections
         self.count_closed = on_closed
+
+    @property
+    def is_crowded(self) -> bool:
+        """Return True if so many connections were served that none is kept after its answer."""
+        return len(self.open) - len(self._unserved) > self._most_served
 
     def admit(self, new: TableEntry) -> None:
         """Add an accepted connection.

@@ -281,6 +281,7 @@ def _prepare_database(toolbox: Toolbox, stores: Stores) -> None:
 def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
     """Return the demo team's key: the same at every start, a new one if it was revoked or lost."""
     file = toolbox.options.home / "demo-key"
+    toolbox.machine.require_own_secret(file)
     key = file.read_text().strip() if file.exists() else ""
     if any(record.key_id == key_id_of(key) for record in stores.keys.live()):
         return key

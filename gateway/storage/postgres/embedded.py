@@ -29,6 +29,7 @@ from urllib.parse import quote
 
 import psycopg
 from psycopg import sql
+from psycopg.pq import Conninfo
 
 from gateway.domain.database_server import TEMP_FILE_LIMIT
 from gateway.errors import BadUsage, DatabaseUnavailable
@@ -54,6 +55,7 @@ LOCK_LIMIT_S = START_LIMIT_S + STOP_LIMIT_S
 POLL_S = 0.02
 MAX_SOCKET_DIR_BYTES = 107 - len(f"/.s.PGSQL.{PORT}.lock")
 MAX_LOG_BYTES = 10 * 2**20
+LOG_LOOK_S = 10.0  # a second of refused connections writes about 2 MB
 
 SETTINGS = {
     "listen_addresses": "",
@@ -69,9 +71,14 @@ SETTINGS = {
     "logging_collector": "off",
     "temp_file_limit": TEMP_FILE_LIMIT,
 }
+# 2 GB of the disk, since release 17; 8 GB by default, which a login fills while it listens in an
+# open transaction.
+NOTIFICATIONS = {"max_notify_queue_pages": str(2 * 2**30 // 8192)}
 # Rights of every login that none of ours needs: as superuser, in each database that a login may
 # enter. Advisory locks share one table of the server with all other locks: a reader could fill it,
-# and every statement of the gateway would fail. Old migrations of the owner take some.
+# and every statement of the gateway would fail. Old migrations of the owner take some. A session
+# writes no message to the log but its end: a reader's errors, warnings and RAISE LOG have any size
+# and number. Tollgate's own errors are in its own log.
 NARROWED = f"""
 REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
@@ -85,9 +92,17 @@ BEGIN
         EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', taker);
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO {ROLE}', taker);
     END LOOP;
+    EXECUTE format('ALTER DATABASE %I SET log_min_messages = fatal', current_database());
 END
 $$;
 """  # noqa: S608 - a constant
+# Those that libpq does not list: of its files, of its older releases, and of settings.
+UNLISTED_VARIABLES = frozenset(
+    {
+        *("PGSERVICEFILE", "PGSYSCONFDIR", "PGLOCALEDIR", "PGREQUIRESSL", "PGREALM", "PGTTY"),
+        *("PGTZ", "PGDATESTYLE", "PGGEQO", "PGOAUTHDEBUG", "PGOAUTHCAFILE"),
+    }
+)
 INITDB = ("--auth=peer", "--encoding=UTF8", "--locale=C")
 # Peer for the superuser: only the owner of the data directory (and root) can use it. All others
 # need a password.
@@ -112,6 +127,7 @@ class EmbeddedPostgres:
         self._say = on_step or (lambda _: None)
         self._users: int | None = None
         self._pid = 0
+        self._is_left = threading.Event()
 
     def __enter__(self) -> EmbeddedPostgres:
         """Start the server or join the running one."""
@@ -134,6 +150,7 @@ class EmbeddedPostgres:
         another user, and
         `DatabaseUnavailable` if the server does not start. Both messages contain the remedy.
         """
+        forget_libpq_variables()
         binaries = bundled_binaries()
         owned_files.require_folder(self.folder)
         account = ServerAccount.current()
@@ -204,6 +221,7 @@ class EmbeddedPostgres:
         if self._users is not None:
             os.close(self._users)
             self._users = None
+            self._is_left.set()
 
     # ---- starting
 
@@ -212,11 +230,27 @@ class EmbeddedPostgres:
         was_user = self._users is not None
         self._hold_users()
         try:
-            return self._start_or_join(account, binaries)
+            socket_dir = self._start_or_join(account, binaries)
         except BaseException:
             if not was_user:
                 self._release_users()
             raise
+        if not was_user:
+            self._is_left = threading.Event()
+            threading.Thread(
+                target=self._keep_log_small, args=(self._is_left,), daemon=True, name="postgres-log"
+            ).start()
+        return socket_dir
+
+    def _keep_log_small(self, is_left: threading.Event) -> None:
+        """Turn the server's log over whenever it has grown, until this process leaves the server.
+
+        Each refused connection is a line of its caller's length.
+        """
+        while True:
+            turn_log_over(self.folder / "server.log", most_bytes=MAX_LOG_BYTES)
+            if is_left.wait(LOG_LOOK_S):
+                return
 
     def _start_or_join(self, account: ServerAccount, binaries: Path) -> Path:
         """Join the running server, or start it and create its login; return the folder of its
@@ -296,11 +330,9 @@ class EmbeddedPostgres:
         """Start the server's process, which logs to `server.log` and holds the server lock while it
         lives.
         """
-        log = self.folder / "server.log"
-        if log.exists() and log.stat().st_size > MAX_LOG_BYTES:
-            log.replace(log.with_suffix(".log.1"))
-        options = [part for name, value in SETTINGS.items() for part in ("-c", f"{name}={value}")]
-        with _opened(log, os.O_APPEND) as output:
+        settings = SETTINGS | (NOTIFICATIONS if major_version(binaries) >= 17 else {})
+        options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
+        with _opened(self.folder / "server.log", os.O_APPEND) as output:
             return subprocess.Popen(
                 [binaries / "postgres", "-D", self.data.resolve(), "-k", socket_dir, *options],
                 stdin=subprocess.DEVNULL,
@@ -523,6 +555,34 @@ class EmbeddedPostgres:
             f"kill -QUIT {pid}; the next command starts it again. Its log: "
             f"{self.folder / 'server.log'}"
         )
+
+
+def turn_log_over(log: Path, *, most_bytes: int) -> None:
+    """Keep a log that has grown beside it, and empty it: the server keeps its descriptor. Lines
+    that it writes meanwhile may be lost. One process at a time does it.
+    """
+    with suppress(OSError), _opened(log) as file:
+        # The size counts under the lock: another process may just have emptied it.
+        if _try_lock(file) and os.fstat(file).st_size > most_bytes:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(file, 0)
+
+
+def libpq_variables() -> frozenset[str]:
+    """Return the names of the environment variables that the driver's libpq reads."""
+    named = {option.envvar for option in Conninfo.get_defaults() if option.envvar}
+    return UNLISTED_VARIABLES | {name.decode() for name in named}
+
+
+def forget_libpq_variables() -> None:
+    """Remove libpq's variables from this process's environment, and so from its children's.
+
+    They fill the parts that an address leaves open: PGSERVICE and PGHOSTADDR lead to another
+    server, which then gets the password, and PGOPTIONS changes each session. A service cannot be
+    ruled out in the address itself.
+    """
+    for name in libpq_variables():
+        os.environ.pop(name, None)
 
 
 def _superusers(account: ServerAccount) -> str:

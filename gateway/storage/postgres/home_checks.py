@@ -7,15 +7,20 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from gateway.domain.checks import Check, Status
 from gateway.storage import owned_files
 from gateway.storage.postgres import logins, system_user
 
+DASHBOARD_SECRETS = "The secret of the dashboard's sign-in"
+
 
 def home_checks(home: Path, pepper: Path) -> list[Check]:
-    """Return the findings about a home; empty before it is made."""
+    """Return the findings about a home and the secrets that its commands read; empty before it is
+    made.
+    """
     if not home.exists():
         return []
     return [*_problems(home, pepper)] or [
@@ -23,17 +28,36 @@ def home_checks(home: Path, pepper: Path) -> list[Check]:
     ]
 
 
+def secrets_of(home: Path, pepper: Path) -> dict[Path, str]:
+    """Return the files of the secrets that commands of a home read, each with its name in
+    messages.
+    """
+    return {
+        pepper: "The pepper",
+        home / logins.FILE: "The file of logins",
+        home / "pg" / "password": "The database's password",
+        home / "demo-key": "The demo's key",
+        **dict.fromkeys(dashboard_secrets(home), DASHBOARD_SECRETS),
+    }
+
+
+def dashboard_secrets(home: Path) -> tuple[Path, ...]:
+    """Return the files in which the operator sets the dashboard's sign-in up; the last one wins."""
+    return tuple(folder / ".streamlit" / "secrets.toml" for folder in (*_own_home(), home))
+
+
+def _own_home() -> Iterator[Path]:
+    """Yield the home of this process's user, if it has one."""
+    with suppress(RuntimeError):
+        yield Path.home()
+
+
 def _problems(home: Path, pepper: Path) -> Iterator[Check]:
     """Yield the findings that are problems."""
     for folder in (home, home / "pg"):
         if problem := owned_files.folder_problem(folder):
             yield Check("home", Status.FAIL, problem)
-    secrets = {
-        "The pepper": pepper,
-        "The file of logins": home / logins.FILE,
-        "The database's password": home / "pg" / "password",
-    }
-    for name, path in secrets.items():
+    for path, name in secrets_of(home, pepper).items():
         if problem := owned_files.secret_problem(path, name=name):
             yield Check("home", Status.FAIL, problem)
     if owned_files.is_open_volume(home):

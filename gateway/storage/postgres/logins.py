@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,6 +29,7 @@ from gateway.storage.postgres.server_facts import READ_SHARE
 FILE = "logins"
 CONNECT_LIMIT_S = 5
 MOST_NAME_BYTES = 63
+_NEW_PASSWORDS = "tollgate db upgrade --new-passwords"
 
 
 ROLES: Mapping[LoginPurpose, str] = {
@@ -58,11 +58,12 @@ SELECT rolconnlimit, current_setting('max_connections')::int FROM pg_roles WHERE
 
 
 class Login(msgspec.Struct, frozen=True, kw_only=True):
-    """A login and its password. `is_ready`: Postgres accepted it."""
+    """A login and its password. `is_ready`: Postgres accepted it; `was_ready`: it once did."""
 
     user: str
     password: str
     is_ready: bool = False
+    was_ready: bool = False
 
 
 class _StoredLogins(msgspec.Struct, kw_only=True):
@@ -74,14 +75,36 @@ class _StoredLogins(msgspec.Struct, kw_only=True):
 
 def address_as(url: str, purpose: LoginPurpose, home: Path) -> str:
     """Return the owner's address with a narrower login, or unchanged if another login is given
-    or none is ready.
+    or none was made yet.
+
+    Raises `BadUsage` for a login that Postgres no longer accepts: a login that may change its own
+    password would give its programs the owner's rights.
     """
     given = parse_url(url)
     kept = _read_stored(home).get(_database_key(given))
     login = (
         kept.logins.get(purpose) if kept is not None and kept.owner == given.get("user") else None
     )
+    if login is not None and login.was_ready and not login.is_ready:
+        raise BadUsage(
+            f"Postgres does not let {login.user} in with its password in {home / FILE}, and "
+            f"another login is not used in its place. Give it another password: {_NEW_PASSWORDS}"
+        )
     return url if login is None or not login.is_ready else _with_login(url, login)
+
+
+def login_problem(address: str) -> str | None:
+    """Return the reason why Postgres refuses the login of an address, with the remedy; None if it
+    lets it in, and if no server answers.
+    """
+    refused = _refusal(address)
+    if refused is None or "FATAL" not in refused:
+        return None
+    user, reason = parse_url(address).get("user"), refused.strip().splitlines()[-1]
+    return (
+        f"Postgres does not let {user} in: {reason}. If its password was changed, give it another "
+        f"one: {_NEW_PASSWORDS}"
+    )
 
 
 def renewed(url: str, purpose: LoginPurpose, home: Path) -> str:
@@ -117,7 +140,7 @@ def ensure_logins(
         wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
         if wanted is None:
             continue
-        if is_ours and _accepts_login(
+        if is_ours and not _refusal(
             _with_login(url, wanted)
         ):  # an administrator may have created it since
             wanted = msgspec.structs.replace(wanted, is_ready=True)
@@ -127,7 +150,7 @@ def ensure_logins(
                 notes.append(
                     f"The login {wanted.user} is there already, and its password is not in "
                     f"{home / FILE}. Copy that file from the home that made it, or give it another "
-                    "one: tollgate db upgrade --new-passwords"
+                    f"one: {_NEW_PASSWORDS}"
                 )
                 continue
             if purpose not in given and purpose not in kept.logins:
@@ -139,16 +162,19 @@ def ensure_logins(
             if not left:
                 notes += _limit_connections(connection, purpose, wanted.user)
         address = _with_login(url, wanted)
-        is_ready = not left and _accepts_login(address)
+        is_ready = not left and not _refusal(address)
         statements += left
         if purpose not in given:
-            kept.logins[purpose] = msgspec.structs.replace(wanted, is_ready=is_ready)
+            was_ready = is_ready or wanted.is_ready or wanted.was_ready
+            kept.logins[purpose] = msgspec.structs.replace(
+                wanted, is_ready=is_ready, was_ready=was_ready
+            )
         if is_ready:
             ready.append(wanted.user)
         elif not left:
             notes.append(
                 f"Postgres does not let {wanted.user} in with its password: see pg_hba.conf. "
-                "It is not used."
+                f"It is not used. If its password was changed: {_NEW_PASSWORDS}"
             )
     if kept.logins:
         _write(home, _database_key(owner), kept)
@@ -248,12 +274,13 @@ def _run(connection: psycopg.Connection[Any], statements: list[sql.Composed]) ->
     return []
 
 
-def _accepts_login(address: str) -> bool:
-    """Return True if Postgres accepts the login of an address."""
-    with suppress(psycopg.OperationalError):
+def _refusal(address: str) -> str | None:
+    """Return the error of a connection to an address, None if it succeeds."""
+    try:
         psycopg.connect(**parse_url(address) | {"connect_timeout": CONNECT_LIMIT_S}).close()
-        return True
-    return False
+    except psycopg.OperationalError as refused:
+        return str(refused) or "no details"
+    return None
 
 
 def _with_login(url: str, login: Login) -> str:
@@ -286,7 +313,7 @@ def _read_stored(home: Path) -> dict[str, _StoredLogins]:
     except (OSError, msgspec.DecodeError) as error:
         raise BadUsage(
             f"The logins in {path} cannot be read: {error}. Fix its owner, or remove it and run: "
-            f"tollgate db upgrade --new-passwords"
+            f"{_NEW_PASSWORDS}"
         ) from error
 
 

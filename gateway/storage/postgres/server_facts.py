@@ -26,7 +26,9 @@ SELECT current_database() AS database, current_setting('fsync')::boolean AS fsyn
        has_database_privilege('public', current_database(), 'TEMPORARY') AS
          public_may_make_temporary,
        (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit') AS own_commit,
-       pg_notification_queue_usage() AS queue_share
+       pg_notification_queue_usage() AS queue_share,
+       coalesce((SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'tollgate'),
+                'tollgate') AS owner
 """
 _WEAK = """
 SELECT CASE WHEN setrole <> 0 THEN 'ROLE ' || quote_ident(pg_get_userbyid(setrole))
@@ -43,15 +45,35 @@ WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY(:names)
   AND has_function_privilege('public', oid, 'EXECUTE')
 ORDER BY 1
 """
-_UNLIMITED = """
+# All locks of a server share one table, which a login fills with them.
+_PUBLIC_LOCKS = """
+SELECT proname || '(' || oidvectortypes(proargtypes) || ')' FROM pg_proc
+WHERE pronamespace = 'pg_catalog'::regnamespace AND proname ~ '^pg_(try_)?advisory_(xact_)?lock'
+  AND has_function_privilege('public', oid, 'EXECUTE')
+ORDER BY 1
+"""
+_BESIDE_THE_GATEWAY = """
 SELECT rolname::text FROM pg_roles
-WHERE rolcanlogin AND rolconnlimit < 0 AND NOT rolsuper
+WHERE rolcanlogin AND NOT rolsuper
   AND (pg_has_role(oid, 'tollgate_reader', 'MEMBER')
        OR pg_has_role(oid, 'tollgate_finance', 'MEMBER'))
   AND NOT pg_has_role(oid, 'tollgate_gateway', 'MEMBER')
   AND has_database_privilege(oid, current_database(), 'CONNECT')
-ORDER BY 1
 """
+_UNLIMITED = f"{_BESIDE_THE_GATEWAY} AND rolconnlimit < 0 ORDER BY 1"
+# Of the settings that apply to a login here, Postgres takes that of the login in the database, then
+# the login's, then the database's.
+_TALKATIVE = f"""
+{_BESIDE_THE_GATEWAY} AND coalesce((
+    SELECT split_part(setting, '=', 2) FROM pg_db_role_setting, unnest(setconfig) AS setting
+    WHERE setrole IN (0, oid) AND split_part(setting, '=', 1) = 'log_min_messages'
+      AND setdatabase IN (0, (SELECT d.oid FROM pg_database d WHERE datname = current_database()))
+    ORDER BY setrole = 0, setdatabase = 0 LIMIT 1
+), (SELECT boot FROM (SELECT reset_val AS boot FROM pg_settings WHERE name = 'log_min_messages'
+    AND source IN ('configuration file', 'command line', 'default')) AS server), 'warning')
+  NOT IN ('fatal', 'panic')
+ORDER BY 1
+"""  # noqa: S608 - a constant
 
 
 def read_facts(database: Database) -> ServerFacts:
@@ -71,6 +93,8 @@ def read_facts(database: Database) -> ServerFacts:
             **row,
             weak_commits=tuple(weak),
             public_writes=tuple(map(str, writes)),
+            public_locks=tuple(map(str, connection.execute(text(_PUBLIC_LOCKS)).scalars())),
+            talkative=tuple(map(str, connection.execute(text(_TALKATIVE)).scalars())),
             unlimited=tuple(map(str, connection.execute(text(_UNLIMITED)).scalars())),
             read_limit=read_limit(connections),
             locks=tuple(HeldLock(**held) for held in connection.execute(text(HELD)).mappings()),

@@ -11,15 +11,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+from sqlalchemy import text
 
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.postgres import embedded
+from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 from gateway.storage.postgres.server_account import ServerAccount
 
@@ -117,6 +119,43 @@ def test_a_login_without_the_password_is_refused(home: Path) -> None:
     assert stat.S_IMODE((home / "pg/run").stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "pg/data").stat().st_mode) == 0o700
     assert stat.S_IMODE((home / "pg/server.log").stat().st_mode) == 0o600
+
+
+def test_libpqs_environment_leads_nowhere_else(
+    home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`PGHOSTADDR` or `PGSERVICE` of another project led commands, and the password, to its server;
+    `PGOPTIONS` changed their sessions.
+    """
+    (tmp_path / "services").write_text("[other]\nhost=127.0.0.1\nport=1\n")
+    hostile = dict.fromkeys(embedded.libpq_variables(), "hostile") | {
+        "PGSERVICEFILE": str(tmp_path / "services"),
+        "PGSERVICE": "other",
+        "PGHOSTADDR": "127.0.0.1",
+        "PGOPTIONS": "-c geqo=off",
+    }
+    assert {"PGPASSFILE", "PGSSLMODE", "PGTARGETSESSIONATTRS", "PGCONNECT_TIMEOUT"} <= set(hostile)
+    with EmbeddedPostgres(home) as server:
+        for changed in [hostile, *({name: value} for name, value in hostile.items())]:
+            for name, value in changed.items():
+                monkeypatch.setenv(name, value)
+            with psycopg.connect(server.start(), autocommit=True) as connection:
+                assert connection.info.host == str(home / "pg/run")
+                assert connection.execute("SHOW geqo").fetchone() == ("on",)
+            assert not set(os.environ) & set(hostile), changed
+
+
+def test_an_address_of_ones_own_keeps_libpqs_environment(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An operator gives certificates and options of a Postgres by libpq's variables."""
+    monkeypatch.setenv("PGOPTIONS", "-c geqo=off")
+    with closing(Database(database_url)) as database, database.begin() as connection:
+        assert connection.execute(text("SHOW geqo")).scalar_one() == "off"
+    monkeypatch.setenv("PGSSLROOTCERT", "system")
+    monkeypatch.setenv("PGSSLMODE", "require")
+    with pytest.raises(psycopg.OperationalError, match="sslmode"):
+        psycopg.connect("postgresql://x@127.0.0.1:1/x")
 
 
 def test_a_second_process_joins_and_the_last_one_stops_the_server(home: Path) -> None:
