@@ -41,6 +41,12 @@ CASES: Mapping[str, Statement] = {
     "one-word-twice": Statement(headers={TIER_HEADER: "flex"}, usage={"serviceTier": "FLEX"}),
     "first-default": Statement(members={"service_tier": "default"}, in_first_event=True),
     "last-flex": Statement(members={"service_tier": "flex"}),
+    "tier-twice": Statement(members={"service_tier": "flex"}, usage={"service_tier": "default"}),
+    "tier-object": Statement(members={"service_tier": {"name": "flex"}}),
+    "tier-in-usage": Statement(usage={"service_tier": "flex"}),
+    "traffic-else": Statement(
+        usage={"serviceTier": "standard", "trafficType": "ON_DEMAND_PRIORITY"}
+    ),
     "geo-us": Statement(usage={"inference_geo": "us"}),
     "geo-global": Statement(usage={"inference_geo": "global"}),
     "geo-none": Statement(usage={"inference_geo": "not_available"}),

@@ -422,6 +422,7 @@ _ENTRIES = (
         bills_after_disconnect=True,
         native=frozenset(),  # Converse is no caller's dialect
         takes_credentials=("keys", "ambient"),
+        tier_header="x-amzn-bedrock-service-tier",
         sources=(
             "botocore 1.44.8, data/bedrock-runtime/2023-09-30/service-2.json, 2026-11-24",
             "https://github.com/BerriAI/litellm/issues/36008, 2026-11-24",

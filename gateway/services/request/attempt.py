@@ -22,7 +22,7 @@ from gateway.domain.money import plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.places.regions import OTHER_PLACE
 from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
-from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.pricing import Price, tier_name
 from gateway.domain.pricing.settlement import (
     Counted,
     Evidence,
@@ -36,7 +36,7 @@ from gateway.domain.providers.table import TextForms
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.request.rounds import Rounds
-from gateway.domain.request.served_tier import ServedTier, served_tier
+from gateway.domain.request.served_tier import UNKNOWN_TIER, ServedTier, agreed_tier, served_tier
 from gateway.domain.request.unlisted import multiplied, recorded, unlisted_at
 from gateway.domain.residency.stated_place import Contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
@@ -256,12 +256,17 @@ class Attempt(Struct, kw_only=True):
         """Return the place that the upstream reported, if it was not promised or is not allowed;
         else None.
         """
-        stated = self.stated_region or (
-            stated_region({}, self.observed.stated_geo) if self.observed.stated_geo else None
-        )
-        if stated is None:
-            return None
-        return self.decision.contradiction(stated, self.candidate.deployment)
+        first, second = self.observed.stated_geo, self.observed.other_geo
+        if first is None and self.stated_region is None:
+            return None  # nearly every answer
+        found = None
+        for stated in (
+            self.stated_region,
+            *(stated_region({}, geo) for geo in (first, second) if geo),
+        ):
+            if stated is not None and found is None:
+                found = self.decision.contradiction(stated, self.candidate.deployment)
+        return found
 
     @property
     def _price(self) -> Price:
@@ -275,7 +280,9 @@ class Attempt(Struct, kw_only=True):
         A request that names a place, and whose answer does not, may be served at any.
         """
         stated = self.observed.stated_geo
-        if stated is None and "rerouting" in self.request.body.facts.features:
+        if self.observed.other_geo is not None or (
+            stated is None and "rerouting" in self.request.body.facts.features
+        ):
             stated = OTHER_PLACE
         return price.at(stated)
 
@@ -284,13 +291,22 @@ class Attempt(Struct, kw_only=True):
         """Return the service tier in which the answer was served. A tier that the translation left
         out was not asked for.
         """
-        in_body, features = self.observed.service_tier, self.request.body.facts.features
-        if self.stated_tier is None and (in_body is not None or not features):
+        observed, features = self.observed, self.request.body.facts.features
+        in_body, echoed = observed.service_tier, observed.echoed_tier
+        if (
+            self.stated_tier is None
+            and (in_body is not None or not features)
+            and echoed is None
+            and in_body != UNKNOWN_TIER
+        ):
             return in_body, True  # nearly every answer
         sent = self.translation
         is_sent = sent is None or "service_tier" not in sent.dropped_fields
+        asked = _asked_tier(self.request) if is_sent else None
+        if in_body is None or tier_name(echoed) != tier_name(asked):
+            in_body = agreed_tier(echoed, in_body)
         return served_tier(
-            _asked_tier(self.request) if is_sent else None,
+            asked,
             in_head=self.stated_tier,
             in_body=in_body,
             silence_is_standard=self.candidate.deployment.provider_facts.silence_is_standard,

@@ -250,7 +250,7 @@ def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
     """Record the final usage and the service tier."""
     if (usage := _usage_of(holder)) is not None:
         observed.note_final(usage)
-    observed.service_tier = tier_of(holder) or observed.service_tier
+    observed.note_tier(tier_of(holder))
 
 
 def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:

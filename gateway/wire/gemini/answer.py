@@ -250,7 +250,7 @@ class _Answer:
         )
         if not usage:
             return False
-        self.observed.service_tier = tier_of(usage) or self.observed.service_tier
+        self.observed.note_tier(tier_of(usage))
         self.observed.note_detail(detail_of(usage))
         encoded = _encode(usage)
         if not has_counts(encoded):

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 from gateway.wire.foreign_json import count_in, is_unread, object_of, objects_in, text_in
+from gateway.wire.observed import stated_word
 
 # The tiers that have prices of their own; Vertex states them as a kind of traffic.
 _TIERS = {
@@ -66,8 +68,9 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
 
 def tier_of(members: dict[str, Any]) -> str | None:
     """Return the service tier that a `usageMetadata` states, in the words of a request."""
-    tier = text_in(members, "serviceTier").lower()
-    return tier[:MAX_WORD_CHARS] or _TIERS.get(text_in(members, "trafficType"))
+    tier, traffic = (stated_word(members.get(name)) for name in ("serviceTier", "trafficType"))
+    by_traffic = UNKNOWN_TIER if traffic == UNKNOWN_TIER else _TIERS.get(traffic or "")
+    return agreed_tier(by_traffic, None if tier is None else tier.lower())
 
 
 def detail_of(members: dict[str, Any]) -> dict[str, str]:

@@ -19,6 +19,7 @@ import msgspec
 
 from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
 from gateway.wire.foreign_json import count_from_json, is_nothing
+from gateway.wire.observed import stated_word
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.openai.usage_names import (
     ALL,
@@ -112,7 +113,6 @@ class _Place(msgspec.Struct):
     inference_geo: Any = None
 
 
-MAX_WORD_CHARS = 64  # of a service tier
 MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
 _NO_INPUT_DETAILS, _NO_OUTPUT_DETAILS = _UsualInput(), _UsualOutput()
 _decode_usual = msgspec.json.Decoder(_Usual).decode
@@ -336,19 +336,26 @@ def stated_tier(raw: msgspec.Raw | bytes) -> str | None:
     """Return the `service_tier` of a usage: Mistral states it there (mistralai 3.7.0,
     models/usageinfo.py: `standard` or `priority`).
     """
-    tier = _word_in(raw, "service_tier")
-    return tier if tier is not None and 0 < len(tier) <= MAX_WORD_CHARS else None
+    return _word_in(raw, "service_tier")
+
+
+def names_tier(raw: msgspec.Raw | bytes) -> bool:
+    """Return True if a usage may state a service tier."""
+    text = bytes(raw)
+    return b"service_tier" in text or b"\\" in text  # an escape may spell the name
 
 
 def _word_in(raw: msgspec.Raw | bytes, name: str) -> str | None:
-    """Return a text among the members of a usage; None if there is none or it cannot be read."""
-    if name.encode() not in bytes(raw):
+    """Return a word among the members of a usage, as `stated_word`; None if the usage cannot be
+    read.
+    """
+    text = bytes(raw)
+    if name.encode() not in text and b"\\" not in text:  # an escape may spell the name
         return None
     try:
-        word = getattr(_decode_word[name](raw), name)
+        return stated_word(getattr(_decode_word[name](raw), name))
     except _UNREADABLE:
         return None
-    return word if isinstance(word, str) else None
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:

@@ -52,6 +52,8 @@ from gateway.wire.openai.answer.shapes import (
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
+    names_tier,
+    stated_tier,
     usage_from_groq,
     usage_from_wire,
     usage_of_choices,
@@ -319,6 +321,8 @@ class ChatStream:
         if not is_final:
             assert chunk.choices is not None
             self._note_running(chunk.usage, chunk.choices[0])
+            if names_tier(chunk.usage):
+                self.observed.note_tier(stated_tier(chunk.usage))
         elif (usage := usage_of(chunk)) is not None:
             self._note_final(usage, is_of_choice=chunk.timings is not ABSENT)
             _note_detail(self.observed, chunk)
@@ -459,7 +463,8 @@ def chat_stream(
 def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     """Record everything in a chunk except its usage: id, finish reason, content, text."""
     observed.upstream_id = chunk.id or observed.upstream_id
-    observed.service_tier = chunk.service_tier or observed.service_tier
+    if chunk.service_tier != observed.service_tier:
+        observed.note_tier(chunk.service_tier)
     if chunk.error is not ABSENT:
         observed.is_error = observed.is_error or is_raw_error(chunk.error)
     for choice in chunk.choices or ():

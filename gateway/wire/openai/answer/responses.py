@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error
 from gateway.wire.members import locate, locate_one, replace, require_utf8
@@ -202,7 +203,10 @@ def response_stream(*, model: str, collects_text: bool = False) -> ResponseStrea
 def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool) -> None:
     """Record a response object's id, tier, status and usage; the usage is final if `is_last`."""
     observed.upstream_id = response.id or observed.upstream_id
-    observed.service_tier = response.service_tier or observed.service_tier
+    if is_last:
+        observed.note_tier(response.service_tier)
+    else:
+        observed.echoed_tier = agreed_tier(observed.echoed_tier, response.service_tier)
     observed.finish_reason = response.status or observed.finish_reason
     if not is_last:
         if is_there(response.usage):
