@@ -4,7 +4,8 @@ gateway can count it, its text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -182,6 +183,16 @@ class Observed(msgspec.Struct, kw_only=True):
         """Record a final usage beside others, if it can be true."""
         if usage is not None and self._can_be_true(usage):
             self.dearest = usage if self.dearest is None else dearer(self.dearest, usage)
+
+    @contextmanager
+    def behind_end(self) -> Iterator[None]:
+        """Meter a part that comes after the answer's end: it counts as any other, and changes
+        neither the end nor its reason.
+        """
+        ended = self.is_done, self.is_error, self.finish_reason
+        self.is_done = False
+        yield
+        self.is_done, self.is_error, self.finish_reason = ended
 
     def note_tier(self, stated: str | None) -> None:
         """Record the service tier that a part of the answer states; None if it states none."""

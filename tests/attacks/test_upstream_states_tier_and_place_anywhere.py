@@ -208,11 +208,14 @@ def messages(*, start: Any = None, end: Any = None) -> list[Event]:
     return [first, text("messages"), *last("messages", 9, 9, service_tier=end)]
 
 
-def bedrock(*, end: Any = None) -> list[Event]:
-    """Return a stream of Converse."""
+def bedrock(*, first: Any = None, second: Any = None) -> list[Event]:
+    """Return a stream of Converse with two ends."""
     stop, used = last("bedrock", 9, 9)
-    stated = {**used["metadata"], "serviceTier": end}  # type: ignore[index, call-overload]
-    return [text("bedrock"), stop, {"metadata": stated}]
+    both = (
+        {"metadata": {**used["metadata"], "serviceTier": one}}  # type: ignore[index, call-overload]
+        for one in (first, second)
+    )
+    return [text("bedrock"), stop, *both]
 
 
 def gemini(*, first: Any = None, second: Any = None, traffic: Any = None) -> list[Event]:

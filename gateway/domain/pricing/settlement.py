@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
-from gateway.domain.pricing.repeated_usage import is_cheaper
+from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
 
@@ -154,6 +154,8 @@ def settle(
     if counted is not None:
         known = _input_side(final) or _input_side(running)
         usage = _at_least(running, _joined(known, counted.usage))
+        if final is None and evidence.dearest is not None:  # the answer went on after it
+            usage = dearer(usage, evidence.dearest)
         if (
             known is None
             and reported is not None

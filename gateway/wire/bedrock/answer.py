@@ -94,10 +94,12 @@ class ConverseReader:
         return [Ended()]
 
     def _events_of(self, sent: StreamMessage) -> list[AnswerEvent]:
-        """Return the neutral events of one message; none after an exception, where content and
-        usage are only metered.
+        """Return the neutral events of one message; none after an exception or the end, where
+        content and usage are only metered.
         """
         if self.observed.is_done:
+            with self.observed.behind_end():
+                self._read(sent)
             return []
         has_failed = self.observed.is_error
         events = self._read(sent)
@@ -147,6 +149,7 @@ class ConverseReader:
 
     def _note(self, text: str) -> None:
         """Record a piece of generated content, and its text to be counted if no usage follows."""
+        self.observed.note_more()
         self.observed.has_content = True
         self.observed.pieces += 1
         self.observed.note_text(text)

@@ -77,7 +77,9 @@ class OllamaReader:
         self._read += 1
         if members is None:
             self.observed.note_unread()
-        elif not self.observed.is_done:
+        elif self.observed.is_done:
+            self._meter(members)
+        else:
             yield from self.read(members)
 
     def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
@@ -104,9 +106,13 @@ class OllamaReader:
         yield from pieces
         if members.get("done") is True:
             yield from self._ended(members)
+        elif has_counts(members):
+            self.observed.note_running(msgspec.Raw(_encode(members)), usage_in)
 
     def _meter(self, members: dict[str, Any]) -> None:
-        """Record the content and the counts in a piece that has an error or follows one."""
+        """Record the content and the counts in a piece that has an error, or follows one or the
+        end.
+        """
         deque(self._content(object_in(members, "message"), NO_JSON), maxlen=0)
         holder = next((one for one in _holders(members) if has_counts(one)), None)
         if holder is None:
@@ -155,6 +161,7 @@ class OllamaReader:
 
     def _note(self, text: str) -> None:
         """Record that content came, and keep its text where the gateway may have to count it."""
+        self.observed.note_more()
         self.observed.has_content = True
         if self.observed.collects_text:
             self.observed.note_text(text)

@@ -167,7 +167,7 @@ class MessageStream:
         """Return a stream's event for the caller; record its usage and content."""
         payload = data_of(event)
         if self.observed.is_done or payload == DONE:
-            return self._meter_after_end(payload)
+            return self._meter_after_end(event, payload)
         if self._has_failed:
             return self._meter_after_error(event)
         if payload is None:
@@ -255,12 +255,12 @@ class MessageStream:
         self._has_failed = True
         return b""
 
-    def _meter_after_end(self, payload: bytes | None) -> bytes:
-        """Drop everything after the end, but meter a usage that has not come before."""
-        if payload is not None and self.observed.final is None:
-            usage = usage_in(payload)
-            if usage is not None:
-                self.observed.note_final(usage)
+    def _meter_after_end(self, event: bytes, payload: bytes | None) -> bytes:
+        """Drop everything after the end, but meter its content and its usage."""
+        if payload is not None and payload != DONE:
+            with self.observed.behind_end():
+                self._rewritten_event(event)
+            self._has_failed = False
         return b""
 
     def _note_unread(self, payload: bytes) -> None:

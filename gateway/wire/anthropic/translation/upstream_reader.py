@@ -99,7 +99,8 @@ class MessagesReader:
         if payload is None or payload == DONE:
             return []
         if self.observed.is_done:
-            self._meter_after_end(payload)
+            with self.observed.behind_end():
+                self._read(payload)
             return []
         has_failed = self.observed.is_error
         events = self._read(payload)
@@ -209,11 +210,6 @@ class MessagesReader:
             self.observed.note_final(usage)
         error = read_error(payload)
         return Failed(code=code_of(error), message=error.message)
-
-    def _meter_after_end(self, payload: bytes) -> None:
-        """Meter a usage after the end that has not come before."""
-        if self.observed.final is None and (usage := _usage_in(payload)) is not None:
-            self.observed.note_final(usage)
 
 
 def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:

@@ -41,11 +41,11 @@ from gateway.wire.openai.answer.shapes import (
     Chunk,
     chunk_of,
     decode_delta,
-    decode_usage,
     is_there,
     note_unread_event,
     note_usage_detail,
     number_of,
+    usage_in,
     usage_of,
     without_halves_of_pairs,
 )
@@ -67,7 +67,6 @@ from gateway.wire.openai.usage_detail import (
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
-_USAGE = b'"usage"'
 _OF_PARTS = ("text", "refusal", "thinking")  # Mistral's thinking holds parts again
 MOST_LEVELS = 4
 _encode = msgspec.json.Encoder().encode
@@ -297,14 +296,19 @@ class ChatStream:
         return event if observed.is_done else b""
 
     def _meter_after_done(self, payload: bytes | None) -> bytes:
-        """Drop everything after `[DONE]`, but meter a usage that has not come before."""
-        if self.observed.final is None and payload is not None and _USAGE in payload:
-            try:
-                usage = usage_of(decode_usage(payload))
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                return b""
-            if usage is not None:
+        """Drop everything after `[DONE]`, but meter its content and its usage."""
+        if payload is None or payload == DONE:
+            return b""
+        try:
+            chunk = chunk_of(payload)
+        except UNREADABLE:
+            if (usage := usage_in(payload)) is not None:
                 self.observed.note_final(usage)
+            return b""
+        with self.observed.behind_end():
+            _note_chunk(self.observed, chunk)
+            if not is_there(chunk.usage) or not self._note_usage(chunk):
+                self._note_without_usage(chunk)
         return b""
 
     def _note_usage(self, chunk: Chunk) -> bool:

@@ -18,6 +18,7 @@ from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.shapes import (
+    ABSENT,
     FINAL_RESPONSE_EVENTS,
     UNREADABLE,
     ResponseBody,
@@ -145,7 +146,8 @@ class ResponseStream:
                     self.observed.note_final(usage)
                 return error_event("upstream_error", read_error(payload).message, is_responses=True)
             if not bytes(decoded.response):
-                if decoded.type == "error" and (usage := usage_in(payload)) is not None:
+                states_usage = decoded.type == "error" or decoded.usage is not ABSENT
+                if states_usage and (usage := usage_in(payload)) is not None:
                     self.observed.note_final(usage)
                 return event
             return changed(

@@ -101,6 +101,7 @@ class ResponseEvent(msgspec.Struct):
     delta: msgspec.Raw = ABSENT
     output_index: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT  # of an event of no known type
 
 
 def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
