@@ -71,6 +71,8 @@ class Observed(msgspec.Struct, kw_only=True):
     engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
+    # The provider's own tool calls that were seen in the answer, by their counts' names.
+    calls: dict[str, int] = {}
     _texts: dict[int, list[str]] = {}
     _kept_chars: int = 0
     _running: dict[int, msgspec.Raw] = {}  # undecoded, by choice
@@ -212,6 +214,12 @@ class Observed(msgspec.Struct, kw_only=True):
         for name, value in detail.items():
             if name in self.usage_detail or len(self.usage_detail) < MAX_DETAILS:
                 self.usage_detail[name] = value
+
+    def note_call(self, name: str, calls: int = 1) -> None:
+        """Record calls of the provider's own tools; -1 for one that failed and is not billed."""
+        self.calls[name] = self.calls.get(name, 0) + calls
+        if self.calls[name] <= 0:
+            del self.calls[name]
 
     def note_running(
         self,

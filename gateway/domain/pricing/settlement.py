@@ -6,8 +6,10 @@ It is one pure function for every ending.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
 from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
@@ -55,6 +57,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
     no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
+    `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     """
 
     final: TokenUsage | None = None
@@ -67,6 +70,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     least_output_tokens: int = 0
     has_prompt: bool = True
     fee: UncountedFee | None = None
+    calls: Mapping[str, int] = {}
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -133,12 +137,13 @@ def settle(
     it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream,
     and is flagged there. Tokens that the price or the service tier does not cover are held and
     flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
-    number of calls nothing states is held, because the tokens alone would be too little.
+    number of calls nothing states is held, because the tokens alone would be too little. Of the
+    calls that a usage states and those that were seen, the more are charged, and flagged.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
         return _NOTHING
-    bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee)
+    bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee, evidence.calls)
     if final is not None and final.has_unread:
         running = None  # the final one may be any number, so no earlier one stands for it
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
@@ -207,6 +212,7 @@ class _Bill(Struct, frozen=True, gc=False):
     held_nusd: int
     is_tier_known: bool
     fee: UncountedFee | None
+    calls: Mapping[str, int]
 
     def charge(
         self,
@@ -221,6 +227,14 @@ class _Bill(Struct, frozen=True, gc=False):
         """
         if not self.is_tier_known:
             return self.hold(usage, reported=reported, is_suspect=True)
+        if self.calls:
+            counts = asdict(usage)
+            is_suspect = is_suspect or any(
+                counts[name] not in (None, n) for name, n in self.calls.items()
+            )
+            usage = replace(
+                usage, **{name: max(n, counts[name] or 0) for name, n in self.calls.items()}
+            )
         if self.fee is not None:
             counted = self.fee.counted_in(usage)
             if counted is None:

@@ -366,6 +366,7 @@ class Attempt(Struct, kw_only=True):
             or not final.lacks_prompt
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
+            calls=self.observed.calls,
         )
         price = self._price
         if price.elsewhere:

@@ -279,6 +279,7 @@ class _Answer:
         queries = object_in(candidate, "groundingMetadata").get("webSearchQueries")
         if isinstance(queries, list) and queries:
             self._searches[number] = max(self._searches.get(number, 0), len(queries))
+            self.observed.calls["web_search_calls"] = sum(self._searches.values())
         word = text_in(candidate, "finishReason")[:MAX_SHORT_CHARS]
         if word and not choice.is_finished:
             choice.is_finished = True

@@ -8,6 +8,7 @@ events keep their names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -22,6 +23,7 @@ from gateway.wire.anthropic.answer.shapes import (
     decode_message,
     generated_text,
     is_content,
+    note_search,
     word_in,
 )
 from gateway.wire.anthropic.answer.splices import renamed, with_cost
@@ -47,6 +49,7 @@ from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
+MAX_BLOCKS = 10_000  # of a message that are looked at for searches
 _MESSAGE = b'"message"'
 _DELTA, _START = b'"content_block_delta"', b'"content_block_start"'
 _MESSAGE_START, _MESSAGE_DELTA = b'"message_start"', b'"message_delta"'
@@ -100,11 +103,20 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         observed.note_final(usage)
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
+    if bytes(message.content).find(b"server_tool_use") >= 0:
+        _note_searches(observed, message.content)
     if usage is None or not usage.output_tokens or observed.is_error:
         _collect_content(observed, message.content)
     is_message = usage is not None or is_there(message.content)
     observed.is_done = is_message and not observed.is_error
     return part
+
+
+def _note_searches(observed: Observed, content: msgspec.Raw) -> None:
+    """Record the web searches among the blocks of a message."""
+    with suppress(*UNREADABLE):
+        for block in msgspec.json.decode(content, type=list[msgspec.Raw])[:MAX_BLOCKS]:
+            note_search(observed, block)
 
 
 def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
@@ -187,6 +199,7 @@ class MessageStream:
         if kind == _DELTA:
             self._note_content(decoded.delta)
         elif kind == _START:
+            note_search(self.observed, decoded.content_block)
             self._note_content(decoded.content_block)
         elif kind == _MESSAGE_START:
             return self._begin(event, payload, decoded.message)

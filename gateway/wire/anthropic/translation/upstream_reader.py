@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.anthropic.answer.shapes import note_search
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
     StreamFigures,
@@ -46,6 +47,7 @@ from gateway.wire.translation.answer_events import (
     used,
 )
 
+_OF_SERVER = frozenset({"server_tool_use", "web_search_tool_result"})
 MAX_CALLS = 4096  # of one answer
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
@@ -144,6 +146,8 @@ class MessagesReader:
         kind = text_in(block, "type")
         if kind == "tool_use":
             return self._start_call(_index(event), block)
+        if kind in _OF_SERVER:
+            note_search(self.observed, msgspec.json.encode(block))
         return self._pieces(_texts_of(block, kind))
 
     def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
@@ -255,6 +259,8 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             ]
             calls, text = calls + 1, name + arguments
         else:
+            if kind in _OF_SERVER:
+                note_search(observed, msgspec.json.encode(block))
             pieces = _texts_of(block, kind)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
         events += found

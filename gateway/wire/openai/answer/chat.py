@@ -59,6 +59,7 @@ from gateway.wire.openai.usage import (
     usage_of_choices,
     usage_of_embeddings,
     usage_on_the_way,
+    with_billed_units,
 )
 from gateway.wire.openai.usage_detail import (
     groq_detail,
@@ -103,7 +104,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     _note_chunk(observed, chunk)
     has_vectors = _holds_items(chunk)
     if has_vectors and not is_empty:
-        usage = usage_of_embeddings(chunk.usage)
+        usage = with_billed_units(usage_of_embeddings(chunk.usage), chunk.meta)
     else:
         is_first = chunk.timings is not ABSENT and _is_of_first_answer(chunk)
         usage = None if is_first else usage_of(chunk) or _usage_in_choices(chunk)

@@ -4,12 +4,15 @@ content.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import msgspec
 
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error
@@ -34,11 +37,12 @@ from gateway.wire.openai.answer.shapes import (
     without_halves_of_pairs,
 )
 from gateway.wire.openai.error import error_event, read_error
-from gateway.wire.openai.usage import usage_from_wire, with_tool_calls
+from gateway.wire.openai.usage import calls_in, usage_from_wire, with_tool_calls
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
 _RESPONSE = b'"response"'
+_ITEM_DONE = "response.output_item.done"
 _UNFINISHED = frozenset({"queued", "in_progress"})
 
 
@@ -115,6 +119,7 @@ class ResponseStream:
     model: str
     observed: Observed
     _splitter: EventSplitter
+    _completed: Counter[str] = field(default_factory=Counter)  # calls of the provider's own tools
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -146,6 +151,8 @@ class ResponseStream:
                     self.observed.note_final(usage)
                 return error_event("upstream_error", read_error(payload).message, is_responses=True)
             if not bytes(decoded.response):
+                if decoded.item is not ABSENT and decoded.type == _ITEM_DONE:
+                    self._note_item(decoded.item)
                 states_usage = decoded.type == "error" or decoded.usage is not ABSENT
                 if states_usage and (usage := usage_in(payload)) is not None:
                     self.observed.note_final(usage)
@@ -159,6 +166,13 @@ class ResponseStream:
                 return changed(self._rewritten_event(shown.text), shown.restored)
             note_unread_event(self.observed, payload)
             return event
+
+    def _note_item(self, item: msgspec.Raw) -> None:
+        """Record a finished item of the output, if it is a call of the provider's own tool."""
+        listed = b"[%b]" % bytes(item)
+        for name in calls_in(listed):
+            self.observed.note_call(name)
+        self._completed.update(calls_in(listed, only_completed=True))
 
     def _note_delta(self, decoded: ResponseEvent) -> None:
         """Record an event with generated content, and its text if the gateway has to count it."""
@@ -180,7 +194,7 @@ class ResponseStream:
         body = bytes(decoded.response)
         response = response_of(body)
         is_last = decoded.type in FINAL_RESPONSE_EVENTS
-        _note_response(self.observed, response, is_last=is_last)
+        _note_response(self.observed, response, is_last=is_last, completed=self._completed)
         self.observed.is_done = self.observed.is_done or is_last
         place = locate_one(payload, _RESPONSE, body)
         return spliced(
@@ -202,8 +216,17 @@ def response_stream(*, model: str, collects_text: bool = False) -> ResponseStrea
     )
 
 
-def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool) -> None:
-    """Record a response object's id, tier, status and usage; the usage is final if `is_last`."""
+def _note_response(
+    observed: Observed,
+    response: ResponseBody,
+    *,
+    is_last: bool,
+    completed: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Record a response object's id, tier, status and usage; the usage is final if `is_last`.
+
+    `completed` are the calls of the provider's own tools in earlier events whose status says so.
+    """
     observed.upstream_id = response.id or observed.upstream_id
     if is_last:
         observed.note_tier(response.service_tier)
@@ -213,6 +236,27 @@ def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool)
     if not is_last:
         if is_there(response.usage):
             observed.note_running(response.usage, usage_from_wire)
-    elif (usage := usage_of(response)) is not None:
+        return
+    _note_calls(observed, response, completed)
+    if (usage := usage_of(response)) is not None:
         observed.note_final(with_tool_calls(usage, response.output))
         note_usage_detail(observed, response.usage)
+
+
+def _note_calls(observed: Observed, response: ResponseBody, completed: Mapping[str, int]) -> None:
+    """Record the calls of the provider's own tools in a response's output, or in earlier events.
+
+    A figure of the usage is compared with the calls alone whose status is `completed`: xAI's output
+    lists failed ones, which are not billed.
+    """
+    listed = calls_in(response.output)
+    if not listed and not observed.calls:
+        return  # nearly every response
+    stated = usage_of(response) or TokenUsage()
+    sure = calls_in(response.output, only_completed=True)
+    for name in {*listed, *observed.calls}:
+        if getattr(stated, name) is not None:
+            calls = max(sure.get(name, 0), completed.get(name, 0))
+        else:
+            calls = max(listed.get(name, 0), observed.calls.get(name, 0))
+        observed.note_call(name, calls - observed.calls.get(name, 0))

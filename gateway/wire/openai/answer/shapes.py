@@ -61,6 +61,7 @@ class Chunk(msgspec.Struct):
     usage_breakdown: msgspec.Raw = ABSENT  # Groq's compound systems
     data: msgspec.Raw = ABSENT  # embeddings, scores
     results: msgspec.Raw = ABSENT  # of a rerank
+    meta: msgspec.Raw = ABSENT  # of a rerank, Cohere's
     metrics: msgspec.Raw = ABSENT
     timings: msgspec.Raw = ABSENT  # llama.cpp's
 
@@ -102,6 +103,7 @@ class ResponseEvent(msgspec.Struct):
     output_index: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
     usage: msgspec.Raw = ABSENT  # of an event of no known type
+    item: msgspec.Raw = ABSENT
 
 
 def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
