@@ -41,6 +41,9 @@ CASES: Mapping[str, Statement] = {
     "one-word-twice": Statement(headers={TIER_HEADER: "flex"}, usage={"serviceTier": "FLEX"}),
     "first-default": Statement(members={"service_tier": "default"}, in_first_event=True),
     "last-flex": Statement(members={"service_tier": "flex"}),
+    "untimed-writes": Statement(
+        usage={"cache_creation_input_tokens": 500, "inference_geo": "global"}
+    ),
     "tier-twice": Statement(members={"service_tier": "flex"}, usage={"service_tier": "default"}),
     "tier-object": Statement(members={"service_tier": {"name": "flex"}}),
     "tier-in-usage": Statement(usage={"service_tier": "flex"}),

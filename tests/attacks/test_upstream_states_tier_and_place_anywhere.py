@@ -24,7 +24,7 @@ PRICE = (
 )
 STANDARD, PRIORITY, FLEX = Decimal("0.0015"), Decimal("0.0027"), Decimal("0.00075")
 KEY = 'api_key: "env:FAKE_KEY"'
-GEO = ("silent", "geo-us", "geo-global", "geo-none", "geo-eu")
+GEO = ("untimed-writes", "silent", "geo-us", "geo-global", "geo-none", "geo-eu")
 MESSAGES = [{"role": "user", "content": "word " * 400}]  # longer than the stated prompt
 DIALECTS = ("chat/completions", "messages")
 
@@ -317,3 +317,23 @@ def test_tiers_that_contradict_are_held(
     assert (found["service_tier"], found["cost_usd"]) == (tier, cost)
     assert found["is_suspect"] is (cost is None)
     assert cost is not None or found["held_usd"] >= PRIORITY
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+@pytest.mark.parametrize(
+    ("ttl", "cost", "source"),
+    [
+        (None, Decimal("0.010625"), "provider"),
+        ("5m", Decimal("0.010625"), "provider"),
+        ("1h", Decimal("0.0125"), "estimated"),
+    ],
+)
+def test_writes_without_a_lifetime_cost_that_of_the_asked_one(
+    gateway: Gateway, ttl: str | None, cost: Decimal, source: str, is_stream: bool
+) -> None:
+    """A write for an hour costs 1.6 times that for five minutes."""
+    control = {"type": "ephemeral", **({} if ttl is None else {"ttl": ttl})}
+    part = {"type": "text", "text": "word " * 2000, "cache_control": control}
+    asked = [{"role": "user", "content": [part]}]
+    found = event(gateway, "messages", "global-untimed-writes", messages=asked, stream=is_stream)
+    assert (found["cost_usd"], found["usage_source"]) == (cost, source)

@@ -33,6 +33,7 @@ from gateway.domain.pricing.settlement import (
 )
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import TextForms
+from gateway.domain.request.asked_lifetime import asked_lifetime
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.request.rounds import Rounds
@@ -367,6 +368,9 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
             calls=self.observed.calls,
+            asked_lifetime=asked_lifetime(self.request.body.body)
+            if final is not None and final.cache_write_tokens
+            else None,
         )
         price = self._price
         if price.elsewhere:

@@ -338,7 +338,10 @@ def _normal(wire: _Usage | _Iteration) -> TokenUsage:
         input_tokens=prompt,
         cached_input_tokens=wire.cache_read_input_tokens,
         cache_write_tokens=written,
-        cache_write_1h_tokens=writes.ephemeral_1h_input_tokens,
+        # A lifetime that is left out beside the whole of the writes is 0.
+        cache_write_1h_tokens=writes.ephemeral_1h_input_tokens
+        if for_a_time is None or for_a_time != written or not written
+        else writes.ephemeral_1h_input_tokens or 0,
         output_tokens=wire.output_tokens,
         unexplained_tokens=min((written or 0) - (for_a_time or 0), 0) or None,
     )

@@ -86,4 +86,5 @@ def _written_for(wire: dict[str, Any], ttl: str) -> int | None:
         if text_in(detail, "ttl") == ttl
     ]
     known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    # Details of other lifetimes say that none was written for this one.
+    return sum(known) if known or objects_in(wire, "cacheDetails") else None

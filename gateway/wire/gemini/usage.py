@@ -31,6 +31,8 @@ _MODALITIES = {
     "candidatesTokenCount": "candidates",
 }
 _COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+# ai.google.dev/api, "Modality". Videos and documents cost as text.
+_KINDS = frozenset({"TEXT", "IMAGE", "VIDEO", "AUDIO", "DOCUMENT"})
 _ALL_COUNTS = (*_MODALITIES, "thoughtsTokenCount", "totalTokenCount")
 
 
@@ -63,6 +65,8 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
         audio_output_tokens=_of_kind(written, "AUDIO"),
         image_output_tokens=_of_kind(written, "IMAGE"),
         unexplained_tokens=_unexplained(members, (prompt or 0) + tool_results + answer),
+        unknown_input_tokens=_of_unknown_kind(read),
+        unknown_output_tokens=_of_unknown_kind(written),
     )
 
 
@@ -153,3 +157,13 @@ def _of_kind(details: tuple[dict[str, Any], ...], kind: str) -> int | None:
         count_in(one, "tokenCount") or 0 for one in details if text_in(one, "modality") == kind
     ]
     return sum(counts)
+
+
+def _of_unknown_kind(details: tuple[dict[str, Any], ...]) -> int | None:
+    """Return the tokens of a modality that has no name here; None if there are none."""
+    counts = (
+        count_in(one, "tokenCount") or 0
+        for one in details
+        if text_in(one, "modality") not in _KINDS
+    )
+    return sum(counts) or None

@@ -428,7 +428,7 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
     return msgspec.structs.replace(usage, **listed) if listed else usage
 
 
-def calls_in(output: msgspec.Raw | bytes, *, only_completed: bool = False) -> dict[str, int]:
+def calls_in(output: msgspec.Raw, *, only_completed: bool = False) -> dict[str, int]:
     """Return the calls of the provider's own tools in a response's `output` items, by their counts'
     names. `only_completed`: those alone whose status says so.
     """
@@ -471,7 +471,9 @@ def _settle_rare(counts: dict[str, int]) -> None:
     """
     lifetimes = [counts[name] for name in _LIFETIMES if name in counts]
     if lifetimes:
-        counts.setdefault("cache_write_tokens", sum(lifetimes))
+        written = counts.setdefault("cache_write_tokens", sum(lifetimes))
+        if written == sum(lifetimes) and counts.get(WRITES_5M):
+            counts.setdefault("cache_write_1h_tokens", 0)
     for whole, names in _PARTS.items():
         excess = sum(counts.get(name, 0) for name in names) - counts.get(whole, 0)
         if excess > 0 and whole in counts:

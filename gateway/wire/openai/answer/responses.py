@@ -169,7 +169,7 @@ class ResponseStream:
 
     def _note_item(self, item: msgspec.Raw) -> None:
         """Record a finished item of the output, if it is a call of the provider's own tool."""
-        listed = b"[%b]" % bytes(item)
+        listed = msgspec.Raw(b"[%b]" % bytes(item))
         for name in calls_in(listed):
             self.observed.note_call(name)
         self._completed.update(calls_in(listed, only_completed=True))
