@@ -169,6 +169,7 @@ def settle(
             known is None
             and reported is not None
             and reported.lacks_prompt
+            and (final is not None or reported.input_tokens == 0)
             and evidence.can_become(reported)
         ):
             usage = replace(reported, input_tokens=counted.usage.input_tokens)

@@ -157,9 +157,9 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     def lacks_prompt(self) -> bool:
         """Return True if output tokens were written and no prompt tokens were read.
 
-        No model does that, so the 0 means that the prompt was not reported.
+        No model does that, so a 0 means that the prompt was not reported.
         """
-        return self.input_tokens == 0 and bool(self.output_tokens)
+        return not self.input_tokens and bool(self.output_tokens)
 
     @property
     def is_plausible(self) -> bool:

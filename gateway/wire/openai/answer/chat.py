@@ -149,7 +149,20 @@ def _is_of_first_answer(chunk: Chunk) -> bool:
 
     Two answers of 7 tokens each had 7 in its usage, and 14 in the engine's own counter.
     """
-    return is_there(chunk.timings) and len(chunk.choices or ()) > 1
+    if not is_there(chunk.timings) or len(chunk.choices or ()) < 2:
+        return False
+    usage = usage_of(chunk)
+    return usage is None or _is_of_one_answer(chunk, usage)
+
+
+def _is_of_one_answer(chunk: Chunk, usage: TokenUsage) -> bool:
+    """Return True if a usage stands beside llama.cpp's timings and counts what they do: one answer
+    of several. One that counts more is that of the whole.
+    """
+    if chunk.timings is ABSENT:
+        return False
+    timed = usage_on_the_way(chunk.timings)
+    return timed is None or timed.output_tokens in (None, usage.output_tokens)
 
 
 def _has_content(choice: AnswerChoice) -> bool:
@@ -194,6 +207,7 @@ class ChatStream:
     _choice: int = 0  # the choice of the repeating events
     _has_failed: bool = False  # an error was sent on, and nothing follows it
     _ended: list[TokenUsage] = field(default_factory=list, repr=False)  # of ended choices
+    _finished: set[int] = field(default_factory=set, repr=False)  # the choices that ended
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -329,7 +343,8 @@ class ChatStream:
             if names_tier(chunk.usage):
                 self.observed.note_tier(stated_tier(chunk.usage))
         elif (usage := usage_of(chunk)) is not None:
-            self._note_final(usage, is_of_choice=chunk.timings is not ABSENT)
+            self._finished.update(number_of(choice.index) for choice in chunk.choices or ())
+            self._note_final(usage, is_of_choice=_is_of_one_answer(chunk, usage))
             _note_detail(self.observed, chunk)
         return is_final
 
@@ -338,7 +353,10 @@ class ChatStream:
         added up.
         """
         if is_of_choice and len(self._ended) < MAX_CHOICES:
-            self._ended.append(usage)
+            if self._ended and len(self._ended) >= len(self._finished):
+                self._ended[-1] = usage  # stated again: no other choice has ended
+            else:
+                self._ended.append(usage)
             if len(self._ended) % self.choices:
                 return  # of some choices of a prompt: the running figures know more
             usage = usage_of_choices(self._ended, choices=self.choices)
@@ -404,6 +422,8 @@ class ChatStream:
         the content that no running usage counts.
         """
         for choice in chunk.choices or ():
+            if choice.finish_reason is not None and len(self._finished) < MAX_CHOICES:
+                self._finished.add(number_of(choice.index))
             usage = chunk.timings if choice.usage is ABSENT else choice.usage
             if is_there(usage) and (usage is choice.usage or self.asked_running_usage):
                 self._note_running(usage, choice)
