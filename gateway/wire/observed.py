@@ -67,6 +67,7 @@ class Observed(msgspec.Struct, kw_only=True):
     )
     has_content: bool = False
     has_unread: bool = False  # a part of the answer could not be read
+    has_odd: bool = False  # a part has a form that is not known, so it may be content
     pieces: int = 0  # content chunks, the first included
     engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
@@ -145,7 +146,9 @@ class Observed(msgspec.Struct, kw_only=True):
     @property
     def least_output_tokens(self) -> int:
         """The least number of output tokens that the answer can have."""
-        return max(int(self.has_content), -(-self.output_bytes // MOST_BYTES_PER_TOKEN))
+        return max(
+            int(self.has_content or self.has_odd), -(-self.output_bytes // MOST_BYTES_PER_TOKEN)
+        )
 
     @property
     def size_bytes(self) -> int:

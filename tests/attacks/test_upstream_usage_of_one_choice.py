@@ -133,5 +133,5 @@ def test_a_usage_without_its_prompt_is_booked_alike(gateway: Gateway) -> None:
             5,
             True,
         )
-    assert rows[0]["input_tokens"] == rows[1]["input_tokens"] > 0
-    assert rows[0]["cost_usd"] == rows[1]["cost_usd"] > 0
+        assert row["input_tokens"] > 0, "the estimate of the request's own bytes"
+        assert row["held_usd"] is None

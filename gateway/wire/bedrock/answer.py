@@ -20,6 +20,8 @@ from gateway.wire.bedrock.usage import tier_of, usage_from_wire
 from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    has_others,
+    names_in,
     object_in,
     object_of,
     objects_in,
@@ -43,6 +45,11 @@ from gateway.wire.translation.answer_events import (
 
 MAX_MESSAGE_CHARS = 1000
 MAX_CALLS = 4096  # of one answer
+# The members of a whole answer without generated content.
+_ANSWER = names_in(
+    "output stopReason usage metrics trace performanceConfig serviceTier ResponseMetadata "
+    "additionalModelResponseFields"
+)
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
@@ -122,7 +129,10 @@ class ConverseReader:
             return self._delta(event)
         if kind == "messageStop":
             return self._stop(event)
-        return self._finish(event) if kind == "metadata" else []
+        if kind == "metadata":
+            return self._finish(event)
+        self.observed.has_odd = self.observed.has_odd or kind != "contentBlockStop"
+        return []
 
     def _start_block(self, event: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call; other blocks begin with their first piece."""
@@ -145,6 +155,8 @@ class ConverseReader:
         pieces = _texts_of(delta, object_in(delta, "reasoningContent"))
         for piece in pieces:
             self._note(piece.text)
+        if not pieces and has_others(delta, frozenset({"text"})):
+            self.observed.has_odd = True
         return list(pieces)
 
     def _note(self, text: str) -> None:
@@ -192,8 +204,14 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         raise UnreadableAnswer("no answer of its dialect")
     _note_usage(observed, answer)
     observed.finish_reason = short_text_in(answer, "stopReason") or None
-    message = object_in(object_in(answer, "output"), "message")
+    output = object_in(answer, "output")
+    message = object_in(output, "message")
     events: list[AnswerEvent] = [Started(), *_contents(objects_in(message, "content"), observed)]
+    if not observed.has_content:
+        observed.has_odd = bool(message.get("content")) or any(
+            has_others(members, known)
+            for members, known in ((answer, _ANSWER), (output, frozenset({"message"})))
+        )
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 

@@ -23,6 +23,9 @@ from gateway.wire.anthropic.answer.shapes import (
     decode_message,
     generated_text,
     is_content,
+    is_odd_block,
+    is_odd_kind,
+    is_odd_message,
     note_search,
     word_in,
 )
@@ -107,6 +110,7 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         _note_searches(observed, message.content)
     if usage is None or not usage.output_tokens or observed.is_error:
         _collect_content(observed, message.content)
+        observed.has_odd = not (observed.has_content or observed.is_error) and is_odd_message(body)
     is_message = usage is not None or is_there(message.content)
     observed.is_done = is_message and not observed.is_error
     return part
@@ -209,12 +213,16 @@ class MessageStream:
             self.observed.is_done = not self.observed.is_error
         elif is_raw_error(decoded.error):
             return self._fail(payload)
+        elif is_odd_kind(word_in(decoded.type) or ""):
+            self.observed.has_odd = True
         return event
 
     def _note_content(self, raw: msgspec.Raw) -> None:
         """Record a content block's start or a piece of it, and its text if it has to be counted."""
         block = decode_block(raw)
         if not is_content(block):
+            if not self.observed.has_content:
+                self.observed.has_odd = self.observed.has_odd or is_odd_block(raw)
             return
         observed = self.observed
         self._figures.note_content()

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from gateway.wire.foreign_json import has_others, names_in, object_of
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
 
@@ -60,6 +61,19 @@ class _ServerBlock(msgspec.Struct):
 
 _SERVER_USE, _SEARCH = b'"server_tool_use"', b'"web_search"'
 _SEARCH_RESULT = b'"web_search_tool_result"'
+# Kinds of blocks and of their pieces whose content is read.
+_KNOWN_BLOCKS = names_in(
+    "text thinking redacted_thinking tool_use text_delta thinking_delta signature_delta "
+    "input_json_delta citations_delta"
+)
+_EMPTY_EVENTS = names_in(
+    "message_start message_delta message_stop content_block_start content_block_delta "
+    "content_block_stop ping error"
+)
+_MESSAGE = names_in(
+    "id type role model content stop_reason stop_sequence stop_details usage container "
+    "context_management error"
+)
 _decode_server_block = msgspec.json.Decoder(_ServerBlock).decode
 decode_message = msgspec.json.Decoder(MessageBody).decode
 decode_event = msgspec.json.Decoder(MessageEvent).decode
@@ -118,3 +132,22 @@ def note_search(observed: Observed, block: msgspec.Raw | bytes) -> None:
             observed.note_call("web_search_calls")
         elif kind == _SEARCH_RESULT and bytes(found.content).startswith(b"{"):
             observed.note_call("web_search_calls", -1)  # its content is an error, and no list
+
+
+def is_odd_block(block: msgspec.Raw | bytes) -> bool:
+    """Return True if a block, or a piece of one, has a kind whose content is not read."""
+    try:
+        return text_in(_decode_server_block(block).type) not in _KNOWN_BLOCKS
+    except UNREADABLE:
+        return True
+
+
+def is_odd_kind(kind: str) -> bool:
+    """Return True if a type of event is not known to come without content."""
+    return kind not in _EMPTY_EVENTS
+
+
+def is_odd_message(body: bytes) -> bool:
+    """Return True if a whole message may have content beside its known members."""
+    members = object_of(body)
+    return members is None or has_others(members, _MESSAGE)

@@ -11,7 +11,12 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.anthropic.answer.shapes import note_search
+from gateway.wire.anthropic.answer.shapes import (
+    is_odd_block,
+    is_odd_kind,
+    is_odd_message,
+    note_search,
+)
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
     StreamFigures,
@@ -129,6 +134,7 @@ class MessagesReader:
             return self._stop()
         if is_error(event.get("error")):
             return [self._fail(payload)]
+        self.observed.has_odd = self.observed.has_odd or is_odd_kind(kind)
         return []
 
     def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
@@ -148,7 +154,7 @@ class MessagesReader:
             return self._start_call(_index(event), block)
         if kind in _OF_SERVER:
             note_search(self.observed, msgspec.json.encode(block))
-        return self._pieces(_texts_of(block, kind))
+        return self._pieces(_texts_of(block, kind), block)
 
     def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call, with its input if that comes at once."""
@@ -170,15 +176,19 @@ class MessagesReader:
         """Return a piece of a block; a citation has no place in the neutral values."""
         kind = text_in(delta, "type")
         if kind != "input_json_delta":
-            return self._pieces(_texts_of(delta, kind))
+            return self._pieces(_texts_of(delta, kind), delta)
         text, call = text_in(delta, "partial_json"), self._calls.get(_index(event))
         if not text:
             return []
         self._note(text)
         return [] if call is None else [CallArguments(call=call, text=text)]
 
-    def _pieces(self, pieces: list[TextPiece | ThoughtPiece]) -> list[AnswerEvent]:
-        """Record pieces of text or reasoning, and return them."""
+    def _pieces(
+        self, pieces: list[TextPiece | ThoughtPiece], of: dict[str, Any]
+    ) -> list[AnswerEvent]:
+        """Record pieces of text or reasoning of a block, and return them."""
+        if not pieces and not self.observed.has_content:
+            self.observed.has_odd = self.observed.has_odd or is_odd_block(msgspec.json.encode(of))
         for piece in pieces:
             self._note(piece.text)
         return list(pieces)
@@ -235,6 +245,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         note_words(observed, _decode_holder(without_halves(body)).usage)
     events: list[AnswerEvent] = [Started(answer_id=observed.upstream_id or "")]
     events += _contents(objects_in(message, "content"), observed)
+    if not observed.has_content and not observed.is_error:
+        observed.has_odd = bool(message.get("content")) or is_odd_message(body)
     observed.is_done = not observed.is_error
     if observed.is_error:
         return events

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import is_quick, is_raw_error
@@ -33,6 +34,7 @@ from gateway.wire.openai.answer.legal_words import (
     with_legal_finish,
     with_object,
 )
+from gateway.wire.openai.answer.odd_parts import is_odd_chunk
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -114,6 +116,8 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         observed.has_content = observed.has_content or any(
             _has_content(choice) for choice in chunk.choices or ()
         )
+    if usage is not None and not (usage.output_tokens or observed.has_content or has_vectors):
+        usage = _unless_odd(usage, observed, body)
     if observed.is_error and has_vectors:
         observed.has_content = True  # embeddings beside an error
     if usage is not None:
@@ -123,6 +127,26 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
     return spliced(body, places, chunk, model=model, priced=observed.final)
+
+
+def _unless_odd(usage: TokenUsage, observed: Observed, body: bytes) -> TokenUsage:
+    """Return a usage without output of a whole answer without known content; marked if there may be
+    content of another form beside zeros.
+    """
+    observed.has_odd = not observed.is_error and is_odd_chunk(body)
+    if not observed.has_odd or usage.input_tokens or usage.output_tokens == 0:
+        return usage
+    return msgspec.structs.replace(usage, unexplained_tokens=UNREADABLE_COUNT)
+
+
+def _begins(chunk: Chunk) -> bool:
+    """Return True if a chunk has only a role: nearly every stream begins so."""
+    choices = chunk.choices or ()
+    return (
+        len(choices) > 0
+        and choices[0].finish_reason is None
+        and bytes(choices[0].delta).find(b'"role"') >= 0
+    )
 
 
 def _usage_in_choices(chunk: Chunk) -> TokenUsage | None:
@@ -244,6 +268,8 @@ class ChatStream:
             note_unread_event(self.observed, payload)
             return event
         _note_chunk(self.observed, chunk)
+        if not self.observed.has_content and not _begins(chunk):
+            self.observed.has_odd = self.observed.has_odd or is_odd_chunk(payload)
         if chunk.error is not ABSENT and is_raw_error(chunk.error):
             self._has_failed = True
             if (usage := usage_of(chunk)) is not None:

@@ -20,6 +20,7 @@ from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.odd_parts import is_odd_event, is_odd_response
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
     FINAL_RESPONSE_EVENTS,
@@ -64,7 +65,7 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     response = response_of(body)
     places = locate(body) if len(body) <= MAX_DECODED_BYTES else places_in(body, response)
     observed.is_unfinished = response.status in _UNFINISHED
-    _note_response(observed, response, is_last=not observed.is_unfinished)
+    _note_response(observed, response, body, is_last=not observed.is_unfinished)
     observed.is_error = is_raw_error(response.error)
     if observed.final is None:
         observed.collects_text = True
@@ -142,6 +143,8 @@ class ResponseStream:
         try:
             decoded = decode_event(payload)
             self._note_delta(decoded)
+            if not self.observed.has_content and is_odd_event(decoded.type):
+                self.observed.has_odd = not is_raw_error(decoded.error) or self.observed.has_odd
             is_bare = decoded.type is None and is_raw_error(decoded.error)
             self.observed.is_error = (
                 self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
@@ -194,7 +197,7 @@ class ResponseStream:
         body = bytes(decoded.response)
         response = response_of(body)
         is_last = decoded.type in FINAL_RESPONSE_EVENTS
-        _note_response(self.observed, response, is_last=is_last, completed=self._completed)
+        _note_response(self.observed, response, body, is_last=is_last, completed=self._completed)
         self.observed.is_done = self.observed.is_done or is_last
         place = locate_one(payload, _RESPONSE, body)
         return spliced(
@@ -219,6 +222,7 @@ def response_stream(*, model: str, collects_text: bool = False) -> ResponseStrea
 def _note_response(
     observed: Observed,
     response: ResponseBody,
+    body: bytes,
     *,
     is_last: bool,
     completed: Mapping[str, int] = MappingProxyType({}),
@@ -239,6 +243,8 @@ def _note_response(
         return
     _note_calls(observed, response, completed)
     if (usage := usage_of(response)) is not None:
+        if usage.output_tokens == 0 and not observed.has_content:
+            observed.has_odd = observed.has_odd or is_odd_response(body)
         observed.note_final(with_tool_calls(usage, response.output))
         note_usage_detail(observed, response.usage)
 
