@@ -117,6 +117,21 @@ def is_unread(holder: Any, *names: str) -> bool:
     return any(count is None or count < 0 for count in counts)
 
 
+def names_in(text: str) -> frozenset[str]:
+    """Return the names in a text that separates them by spaces."""
+    return frozenset(text.split())
+
+
+def has_others(members: dict[str, Any], known: frozenset[str]) -> bool:
+    """Return True if an object has a text, a list or an object that is not empty, in a member of
+    another name than these: it may be a part of an answer.
+    """
+    return any(
+        bool(value) and isinstance(value, str | list | dict) and name not in known
+        for name, value in members.items()
+    )
+
+
 def is_nothing(value: bytes) -> bool:
     """Return True if a JSON value in the place of an object has nothing in it: so some servers
     write an empty object.

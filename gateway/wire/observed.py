@@ -4,7 +4,8 @@ gateway can count it, its text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 
 from gateway.domain.pricing.repeated_usage import dearer
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 
 ReadUsage = Callable[[msgspec.Raw], TokenUsage | None]
 MAX_CHOICES = 16_384  # whose running usage is kept: 2,048 prompts, eight answers to each
@@ -35,6 +37,7 @@ _OF_PROMPTS = (
     "audio_input_tokens",
     "image_input_tokens",
 )
+MAX_WORD_CHARS = 64  # of a service tier or a place
 # No tokenizer in use has a longer token, so this many bytes of text are at least one token.
 MOST_BYTES_PER_TOKEN = 1024
 
@@ -50,10 +53,12 @@ class Observed(msgspec.Struct, kw_only=True):
     dearest: TokenUsage | None = None  # of several final usages that could be true
     finish_reason: str | None = None
     upstream_id: str | None = None
-    service_tier: str | None = None
+    service_tier: str | None = None  # `UNKNOWN_TIER` if its statements differ
+    echoed_tier: str | None = None  # of a response in progress: it may repeat the request's
     # The upstream's own figures beside tokens: its cost, its times; numbers and short words.
     usage_detail: dict[str, Any] = {}
     stated_geo: str | None = None  # the upstream's own name for the place that made the answer
+    other_geo: str | None = None  # a second name that differs from it
     is_error: bool = False
     is_done: bool = False  # the dialect's own end was seen
     is_whole: bool = False  # a plain answer came to its end, readable or not
@@ -62,10 +67,13 @@ class Observed(msgspec.Struct, kw_only=True):
     )
     has_content: bool = False
     has_unread: bool = False  # a part of the answer could not be read
+    has_odd: bool = False  # a part has a form that is not known, so it may be content
     pieces: int = 0  # content chunks, the first included
     engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
+    # The provider's own tool calls that were seen in the answer, by their counts' names.
+    calls: dict[str, int] = {}
     _texts: dict[int, list[str]] = {}
     _kept_chars: int = 0
     _running: dict[int, msgspec.Raw] = {}  # undecoded, by choice
@@ -138,7 +146,9 @@ class Observed(msgspec.Struct, kw_only=True):
     @property
     def least_output_tokens(self) -> int:
         """The least number of output tokens that the answer can have."""
-        return max(int(self.has_content), -(-self.output_bytes // MOST_BYTES_PER_TOKEN))
+        return max(
+            int(self.has_content or self.has_odd), -(-self.output_bytes // MOST_BYTES_PER_TOKEN)
+        )
 
     @property
     def size_bytes(self) -> int:
@@ -179,11 +189,40 @@ class Observed(msgspec.Struct, kw_only=True):
         if usage is not None and self._can_be_true(usage):
             self.dearest = usage if self.dearest is None else dearer(self.dearest, usage)
 
+    @contextmanager
+    def behind_end(self) -> Iterator[None]:
+        """Meter a part that comes after the answer's end: it counts as any other, and changes
+        neither the end nor its reason.
+        """
+        ended = self.is_done, self.is_error, self.finish_reason
+        self.is_done = False
+        yield
+        self.is_done, self.is_error, self.finish_reason = ended
+
+    def note_tier(self, stated: str | None) -> None:
+        """Record the service tier that a part of the answer states; None if it states none."""
+        if stated != self.service_tier:
+            self.service_tier = agreed_tier(self.service_tier, stated)
+
+    def note_geo(self, stated: str | None) -> None:
+        """Record the place that a part of the answer states; None if it states none."""
+        known = self.stated_geo
+        if known is None:
+            self.stated_geo = stated
+        elif stated is not None and stated.lower() != known.lower():
+            self.other_geo = stated
+
     def note_detail(self, detail: Mapping[str, Any]) -> None:
         """Record the upstream's own figures beside tokens; later ones replace earlier ones."""
         for name, value in detail.items():
             if name in self.usage_detail or len(self.usage_detail) < MAX_DETAILS:
                 self.usage_detail[name] = value
+
+    def note_call(self, name: str, calls: int = 1) -> None:
+        """Record calls of the provider's own tools; -1 for one that failed and is not billed."""
+        self.calls[name] = self.calls.get(name, 0) + calls
+        if self.calls[name] <= 0:
+            del self.calls[name]
 
     def note_running(
         self,
@@ -240,6 +279,16 @@ class Observed(msgspec.Struct, kw_only=True):
             and usage.input_tokens is not None
             and (output is None or output >= self.least_output_tokens)
         )
+
+
+def stated_word(value: Any) -> str | None:
+    """Return the word of a service tier or a place; None if there is none, and `UNKNOWN_TIER` for
+    a value that is no word: it may stand for any.
+    """
+    if value is None or value in ("", {}, []):
+        return None
+    is_word = isinstance(value, str) and len(value) <= MAX_WORD_CHARS
+    return value if is_word else UNKNOWN_TIER
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

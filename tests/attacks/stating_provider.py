@@ -14,6 +14,7 @@ from typing import Any
 from tests.running_server import address_of, running
 
 INPUT, OUTPUT = 1000, 100
+COST_HEADER = "x-litellm-response-cost"
 TIER_HEADER = "x-gemini-service-tier"
 
 
@@ -41,6 +42,23 @@ CASES: Mapping[str, Statement] = {
     "one-word-twice": Statement(headers={TIER_HEADER: "flex"}, usage={"serviceTier": "FLEX"}),
     "first-default": Statement(members={"service_tier": "default"}, in_first_event=True),
     "last-flex": Statement(members={"service_tier": "flex"}),
+    "untimed-writes": Statement(
+        usage={"cache_creation_input_tokens": 500, "inference_geo": "global"}
+    ),
+    # Our cost of its counts is USD 0.0015.
+    "receipt-above": Statement(usage={"cost": 0.0016}),
+    "receipt-equal": Statement(usage={"cost": 0.0015000000000000001}),
+    "receipt-below": Statement(usage={"cost": 0.0001}),
+    "header-above": Statement(headers={COST_HEADER: "0.0016"}),
+    "header-equal": Statement(headers={COST_HEADER: "0.0015"}),
+    "header-odd": Statement(headers={COST_HEADER: "a lot"}),
+    "ticks-above": Statement(usage={"cost_in_usd_ticks": 16_000_000}),
+    "tier-twice": Statement(members={"service_tier": "flex"}, usage={"service_tier": "default"}),
+    "tier-object": Statement(members={"service_tier": {"name": "flex"}}),
+    "tier-in-usage": Statement(usage={"service_tier": "flex"}),
+    "traffic-else": Statement(
+        usage={"serviceTier": "standard", "trafficType": "ON_DEMAND_PRIORITY"}
+    ),
     "geo-us": Statement(usage={"inference_geo": "us"}),
     "geo-global": Statement(usage={"inference_geo": "global"}),
     "geo-none": Statement(usage={"inference_geo": "not_available"}),

@@ -120,7 +120,8 @@ def place(one: ProviderFacts) -> tuple[str, ...]:
 
 
 def meter(one: ProviderFacts) -> tuple[str, ...]:
-    counts = sorted({name for case in cases(one.name) for name in case.get("usage") or {}})
+    counted = {name for case in cases(one.name) for name in case.get("usage") or {}}
+    counts = sorted(counted - {"unexplained_tokens"})
     if one.is_engine:
         left = "closed at once"
     elif one.bills_after_disconnect is None:

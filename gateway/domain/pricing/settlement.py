@@ -6,11 +6,13 @@ It is one pure function for every ending.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
-from gateway.domain.pricing.repeated_usage import is_cheaper
+from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
 
@@ -55,6 +57,9 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
     no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
+    `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
+    `asked_lifetime` is the count of the longest cache lifetime that the request asked for, None if
+    it asked for none.
     """
 
     final: TokenUsage | None = None
@@ -67,6 +72,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     least_output_tokens: int = 0
     has_prompt: bool = True
     fee: UncountedFee | None = None
+    calls: Mapping[str, int] = {}
+    asked_lifetime: str | None = None
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -133,12 +140,14 @@ def settle(
     it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream,
     and is flagged there. Tokens that the price or the service tier does not cover are held and
     flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
-    number of calls nothing states is held, because the tokens alone would be too little.
+    number of calls nothing states is held, because the tokens alone would be too little. Of the
+    calls that a usage states and those that were seen, the more are charged, and flagged. Tokens of
+    an unknown kind are charged as the dearest kind that price and request allow, as an estimate.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
         return _NOTHING
-    bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence.fee)
+    bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence)
     if final is not None and final.has_unread:
         running = None  # the final one may be any number, so no earlier one stands for it
     if final is not None and evidence.can_be(final) and _is_not_below(final, running):
@@ -154,10 +163,13 @@ def settle(
     if counted is not None:
         known = _input_side(final) or _input_side(running)
         usage = _at_least(running, _joined(known, counted.usage))
+        if final is None and evidence.dearest is not None:  # the answer went on after it
+            usage = dearer(usage, evidence.dearest)
         if (
             known is None
             and reported is not None
             and reported.lacks_prompt
+            and (final is not None or reported.input_tokens == 0)
             and evidence.can_become(reported)
         ):
             usage = replace(reported, input_tokens=counted.usage.input_tokens)
@@ -204,7 +216,7 @@ class _Bill(Struct, frozen=True, gc=False):
     service_tier: str | None
     held_nusd: int
     is_tier_known: bool
-    fee: UncountedFee | None
+    evidence: Evidence
 
     def charge(
         self,
@@ -219,15 +231,28 @@ class _Bill(Struct, frozen=True, gc=False):
         """
         if not self.is_tier_known:
             return self.hold(usage, reported=reported, is_suspect=True)
-        if self.fee is not None:
-            counted = self.fee.counted_in(usage)
+        evidence = self.evidence
+        if evidence.calls:
+            counts = asdict(usage)
+            is_suspect = is_suspect or any(
+                counts[name] not in (None, n) for name, n in evidence.calls.items()
+            )
+            usage = replace(
+                usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
+            )
+        if evidence.fee is not None:
+            counted = evidence.fee.counted_in(usage)
             if counted is None:
                 return self.hold(usage, reported=reported, is_suspect=is_suspect)
             usage = counted
         try:
-            receipt = plausible_lines(usage, self.price.for_tier(self.service_tier))
+            price = self.price.for_tier(self.service_tier)
+            priced = _with_known_kinds(usage, price, evidence.asked_lifetime)
+            receipt = plausible_lines(priced, price)
         except ValueError:  # a kind or a service tier that the price does not cover
             return self.hold(usage, reported=reported, is_suspect=True)
+        if priced is not usage:
+            usage, reported, source = priced, reported or usage, UsageSource.ESTIMATED
         cost = cost_nusd(receipt)
         if cost > MOST_NUSD:  # plausible counts can still cost more than the ledger's column holds
             return self.hold(usage, reported=reported, is_suspect=True)
@@ -255,6 +280,42 @@ class _Bill(Struct, frozen=True, gc=False):
             is_suspect=is_suspect,
             reported=reported,
         )
+
+
+def _with_known_kinds(usage: TokenUsage, price: Price, asked_lifetime: str | None) -> TokenUsage:
+    """Return the usage with its tokens of an unknown kind as the dearest kind that the price has,
+    and writes to the cache without a lifetime as those of the asked one; the same object if it has
+    neither.
+    """
+    found: dict[str, int | None] = {}
+    if asked_lifetime is not None and usage.cache_write_tokens and not _names_lifetime(usage):
+        found[asked_lifetime] = usage.cache_write_tokens
+    if usage.unknown_input_tokens or usage.unknown_output_tokens:
+        rates = price.steps(usage.input_tokens or 0)
+        for side in ("input", "output"):
+            unknown = getattr(usage, f"unknown_{side}_tokens") or 0
+            kinds = {
+                TokenKind(kind): f"{kind}_tokens" for kind in (f"audio_{side}", f"image_{side}")
+            }
+            dearest = max(
+                (TokenKind(side), *kinds),
+                key=lambda kind: rates[kind].usd_per_mtok if kind in rates else 0,
+            )
+            if dearest in kinds:
+                name = kinds[dearest]
+                found[name] = unknown + (getattr(usage, name) or 0)
+            found[f"unknown_{side}_tokens"] = None
+    return replace(usage, **found) if found else usage
+
+
+def _names_lifetime(usage: TokenUsage) -> bool:
+    """Return True if a usage states for which time any of its writes to the cache is."""
+    lifetimes = (
+        usage.cache_write_30m_tokens,
+        usage.cache_write_1h_tokens,
+        usage.cache_write_12h_tokens,
+    )
+    return any(count is not None for count in lifetimes)
 
 
 def _is_not_below(final: TokenUsage, running: TokenUsage | None) -> bool:

@@ -97,7 +97,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     `unexplained_tokens` are those of the reported total that no part explains; negative if its
     parts are more than a total. Such a report contradicts itself. They are in no other count.
-    `UNREADABLE` there marks a report with a count that cannot be read.
+    `UNREADABLE` there marks a report with a count that cannot be read. `unknown_input_tokens` and
+    `unknown_output_tokens` are parts of a side whose kind (text, audio, images) is not known.
     """
 
     input_tokens: int | None = None
@@ -120,6 +121,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     other_model_calls: int | None = None
     cached_audio_input_tokens: int | None = None
     unexplained_tokens: int | None = None
+    unknown_input_tokens: int | None = None
+    unknown_output_tokens: int | None = None
 
     @property
     def is_text_alone(self) -> bool:
@@ -141,6 +144,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             or self.image_generation_calls
             or self.x_search_calls
             or self.other_model_calls
+            or self.unknown_input_tokens
+            or self.unknown_output_tokens
         )
 
     @property
@@ -152,9 +157,9 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     def lacks_prompt(self) -> bool:
         """Return True if output tokens were written and no prompt tokens were read.
 
-        No model does that, so the 0 means that the prompt was not reported.
+        No model does that, so a 0 means that the prompt was not reported.
         """
-        return self.input_tokens == 0 and bool(self.output_tokens)
+        return not self.input_tokens and bool(self.output_tokens)
 
     @property
     def is_plausible(self) -> bool:
@@ -185,8 +190,16 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.cache_write_1h_tokens or 0,
             self.cache_write_12h_tokens or 0,
         )
-        media_tokens = (self.audio_input_tokens or 0, self.image_input_tokens or 0)
-        spoken_drawn = (self.audio_output_tokens or 0, self.image_output_tokens or 0)
+        media_tokens = (
+            self.audio_input_tokens or 0,
+            self.image_input_tokens or 0,
+            self.unknown_input_tokens or 0,
+        )
+        spoken_drawn = (
+            self.audio_output_tokens or 0,
+            self.image_output_tokens or 0,
+            self.unknown_output_tokens or 0,
+        )
         calls = (
             self.web_search_calls or 0,
             self.file_search_calls or 0,

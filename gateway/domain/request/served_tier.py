@@ -14,6 +14,18 @@ from gateway.domain.pricing.pricing import tier_name
 ServedTier: TypeAlias = tuple[str | None, bool]
 STANDARD: ServedTier = (None, True)
 UNKNOWN: ServedTier = (None, False)
+# Stands for a statement that is no word, or for two that differ: no provider has such a tier.
+UNKNOWN_TIER = "?"
+
+
+def agreed_tier(known: str | None, stated: str | None) -> str | None:
+    """Return the tier of an answer after one more statement of it; None if there is none so far.
+
+    Two that differ are `UNKNOWN_TIER`: no provider's page names the one that is billed.
+    """
+    if not stated:
+        return known
+    return stated if not known or tier_name(known) == tier_name(stated) else UNKNOWN_TIER
 
 
 def served_tier(
@@ -25,11 +37,8 @@ def served_tier(
     have to agree. Silence is the standard tier if nothing else was asked for, or if the provider
     has no other (`silence_is_standard`).
     """
-    if in_head and in_body:
-        agree = tier_name(in_head) == tier_name(in_body)
-        return (in_body, True) if agree else UNKNOWN
-    stated = in_head or in_body
+    stated = agreed_tier(in_head, in_body)
     if stated:
-        return stated, True
+        return (stated, True) if stated != UNKNOWN_TIER else UNKNOWN
     is_standard = asked is None or silence_is_standard
     return STANDARD if is_standard else UNKNOWN

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import cast
 from uuid import UUID
 
@@ -18,11 +19,11 @@ from msgspec.structs import replace
 from gateway.domain.budgets.budgets import Account, Hold
 from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.money import plain_usd
+from gateway.domain.money import nusd_from_usd, plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.places.regions import OTHER_PLACE
 from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
-from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.pricing import Price, tier_name
 from gateway.domain.pricing.settlement import (
     Counted,
     Evidence,
@@ -33,10 +34,11 @@ from gateway.domain.pricing.settlement import (
 )
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import TextForms
+from gateway.domain.request.asked_lifetime import asked_lifetime
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.request.rounds import Rounds
-from gateway.domain.request.served_tier import ServedTier, served_tier
+from gateway.domain.request.served_tier import UNKNOWN_TIER, ServedTier, agreed_tier, served_tier
 from gateway.domain.request.unlisted import multiplied, recorded, unlisted_at
 from gateway.domain.residency.stated_place import Contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
@@ -47,6 +49,7 @@ from gateway.services.request.meter import Meter
 from gateway.services.request.totals import OnSettled, RequestTotals
 from gateway.wire.dialect import Translation
 from gateway.wire.observed import Observed
+from gateway.wire.openai.usage_detail import PROVIDER_COST, receipt_usd
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
@@ -86,6 +89,7 @@ class Attempt(Struct, kw_only=True):
     http_status: int | None = None
     stated_region: str | None = None  # the region that the upstream's headers report
     stated_tier: str | None = None  # the service tier that the upstream's headers report
+    stated_cost_usd: str | None = None  # the cost that the upstream's headers report
     headers_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
@@ -105,6 +109,9 @@ class Attempt(Struct, kw_only=True):
         tier_header = self.candidate.deployment.provider_facts.tier_header
         if tier_header is not None:
             self.stated_tier = (headers.get(tier_header) or "")[:MOST_TIER_CHARS] or None
+        cost_header = self.candidate.deployment.provider_facts.cost_header
+        if cost_header is not None and (cost := headers.get(cost_header)):
+            self.stated_cost_usd = receipt_usd(cost)
 
     def note_progress(self) -> None:
         """Record that a part of the upstream's answer arrived, with its times.
@@ -228,11 +235,13 @@ class Attempt(Struct, kw_only=True):
         self, outcome: Outcome, *, was_served: bool, counted: Counted | None
     ) -> UsageEvent:
         """Return the attempt's settled event, marked suspect if the upstream reported another
-        place.
+        place, or a receipt above the cost.
         """
         event = self._as_event(
             outcome, self._last_settlement(was_served=was_served, counted=counted)
         )
+        if event.usage_detail and _is_below_receipt(event):
+            event = replace(event, is_suspect=True)
         found = self._contradiction()
         if found is None:
             return event
@@ -256,12 +265,17 @@ class Attempt(Struct, kw_only=True):
         """Return the place that the upstream reported, if it was not promised or is not allowed;
         else None.
         """
-        stated = self.stated_region or (
-            stated_region({}, self.observed.stated_geo) if self.observed.stated_geo else None
-        )
-        if stated is None:
-            return None
-        return self.decision.contradiction(stated, self.candidate.deployment)
+        first, second = self.observed.stated_geo, self.observed.other_geo
+        if first is None and self.stated_region is None:
+            return None  # nearly every answer
+        found = None
+        for stated in (
+            self.stated_region,
+            *(stated_region({}, geo) for geo in (first, second) if geo),
+        ):
+            if stated is not None and found is None:
+                found = self.decision.contradiction(stated, self.candidate.deployment)
+        return found
 
     @property
     def _price(self) -> Price:
@@ -275,7 +289,9 @@ class Attempt(Struct, kw_only=True):
         A request that names a place, and whose answer does not, may be served at any.
         """
         stated = self.observed.stated_geo
-        if stated is None and "rerouting" in self.request.body.facts.features:
+        if self.observed.other_geo is not None or (
+            stated is None and "rerouting" in self.request.body.facts.features
+        ):
             stated = OTHER_PLACE
         return price.at(stated)
 
@@ -284,13 +300,22 @@ class Attempt(Struct, kw_only=True):
         """Return the service tier in which the answer was served. A tier that the translation left
         out was not asked for.
         """
-        in_body, features = self.observed.service_tier, self.request.body.facts.features
-        if self.stated_tier is None and (in_body is not None or not features):
+        observed, features = self.observed, self.request.body.facts.features
+        in_body, echoed = observed.service_tier, observed.echoed_tier
+        if (
+            self.stated_tier is None
+            and (in_body is not None or not features)
+            and echoed is None
+            and in_body != UNKNOWN_TIER
+        ):
             return in_body, True  # nearly every answer
         sent = self.translation
         is_sent = sent is None or "service_tier" not in sent.dropped_fields
+        asked = _asked_tier(self.request) if is_sent else None
+        if in_body is None or tier_name(echoed) != tier_name(asked):
+            in_body = agreed_tier(echoed, in_body)
         return served_tier(
-            _asked_tier(self.request) if is_sent else None,
+            asked,
             in_head=self.stated_tier,
             in_body=in_body,
             silence_is_standard=self.candidate.deployment.provider_facts.silence_is_standard,
@@ -350,6 +375,10 @@ class Attempt(Struct, kw_only=True):
             or not final.lacks_prompt
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
+            calls=self.observed.calls,
+            asked_lifetime=asked_lifetime(self.request.body.body)
+            if final is not None and final.cache_write_tokens
+            else None,
         )
         price = self._price
         if price.elsewhere:
@@ -390,7 +419,9 @@ class Attempt(Struct, kw_only=True):
             service_tier=self._priced_tier,
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
-            usage_detail=observed.usage_detail,
+            usage_detail=observed.usage_detail
+            if self.stated_cost_usd is None
+            else {PROVIDER_COST: self.stated_cost_usd, **observed.usage_detail},
         )
 
     def _ttft_s(self) -> float | None:
@@ -621,6 +652,16 @@ def _begun_event(
         queue_s=queue_s,
         degraded=ranking.degraded_at(choice),
     )
+
+
+def _is_below_receipt(event: UsageEvent) -> bool:
+    """Return True if an event costs less than the provider's own receipt for it, by more than the
+    rounding of its lines.
+    """
+    receipt_usd = event.usage_detail.get(PROVIDER_COST)
+    if event.cost_nusd is None or not isinstance(receipt_usd, str):
+        return False
+    return nusd_from_usd(Decimal(receipt_usd)) > event.cost_nusd + len(event.lines)
 
 
 def _asked_tier(request: Request) -> str | None:

@@ -384,9 +384,9 @@ class RequestService:
             else:
                 body, content_type, rest = await exchange.body(), exchange.content_type, None
                 exchange.upstream.close()
-                counted = (
-                    await self.abandoned.count(exchange) if attempt.observed.final is None else None
-                )
+                final = attempt.observed.final
+                has_both = final is not None and not final.lacks_prompt
+                counted = None if has_both else await self.abandoned.count(exchange)
                 attempt.settle(
                     Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK,
                     counted=counted,

@@ -21,14 +21,15 @@ from typing import Annotated, Any
 import msgspec
 from msgspec.structs import asdict, replace
 
+from gateway.domain.pricing.pricing import tier_name
 from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 from gateway.wire.foreign_json import count_from_json, is_nothing
-from gateway.wire.observed import Observed
+from gateway.wire.observed import Observed, stated_word
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.surrogates import without_halves
 
 MAX_ITERATIONS = 1000  # a request samples a few times
-MAX_WORD_CHARS = 64  # of a speed or a place
 _LEAST, _MOST = -(2**63), 2**63 - 1  # a longer number is not a count and fits in no column
 _Count = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
@@ -299,12 +300,17 @@ def note_words(observed: Observed, raw: msgspec.Raw | bytes) -> None:
     types/usage.py and types/beta/beta_usage.py, 2026-11-24.
     """
     words = _words(raw)
-    speed, geo = _text(words.speed), _text(words.inference_geo)
-    tier = speed if speed == "fast" else _text(words.service_tier)
-    observed.service_tier = tier or observed.service_tier
-    observed.stated_geo = geo or observed.stated_geo
+    speed, geo = stated_word(words.speed), stated_word(words.inference_geo)
+    tier = stated_word(words.service_tier)
+    if tier_name(speed) is None:
+        observed.note_tier(tier or speed)
+    else:  # fast mode has the standard tier
+        observed.note_tier(speed if tier_name(tier) is None else agreed_tier(speed, tier))
+    observed.note_geo(geo)
     found = {"speed": speed, "inference_geo": geo}
-    observed.note_detail({name: word for name, word in found.items() if word is not None})
+    observed.note_detail(
+        {name: word for name, word in found.items() if word not in (None, UNKNOWN_TIER)}
+    )
 
 
 def _words(raw: msgspec.Raw | bytes) -> _Words:
@@ -315,11 +321,6 @@ def _words(raw: msgspec.Raw | bytes) -> _Words:
         return _decode_words(without_halves(bytes(raw)))
     except _UNREADABLE:
         return _NO_WORDS
-
-
-def _text(value: Any) -> str | None:
-    """Return a short text as it is, None for any other value."""
-    return value if isinstance(value, str) and 0 < len(value) <= MAX_WORD_CHARS else None
 
 
 def _normal(wire: _Usage | _Iteration) -> TokenUsage:
@@ -337,7 +338,10 @@ def _normal(wire: _Usage | _Iteration) -> TokenUsage:
         input_tokens=prompt,
         cached_input_tokens=wire.cache_read_input_tokens,
         cache_write_tokens=written,
-        cache_write_1h_tokens=writes.ephemeral_1h_input_tokens,
+        # A lifetime that is left out beside the whole of the writes is 0.
+        cache_write_1h_tokens=writes.ephemeral_1h_input_tokens
+        if for_a_time is None or for_a_time != written or not written
+        else writes.ephemeral_1h_input_tokens or 0,
         output_tokens=wire.output_tokens,
         unexplained_tokens=min((written or 0) - (for_a_time or 0), 0) or None,
     )

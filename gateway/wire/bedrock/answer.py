@@ -20,6 +20,8 @@ from gateway.wire.bedrock.usage import tier_of, usage_from_wire
 from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    has_others,
+    names_in,
     object_in,
     object_of,
     objects_in,
@@ -43,6 +45,11 @@ from gateway.wire.translation.answer_events import (
 
 MAX_MESSAGE_CHARS = 1000
 MAX_CALLS = 4096  # of one answer
+# The members of a whole answer without generated content.
+_ANSWER = names_in(
+    "output stopReason usage metrics trace performanceConfig serviceTier ResponseMetadata "
+    "additionalModelResponseFields"
+)
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
@@ -94,10 +101,12 @@ class ConverseReader:
         return [Ended()]
 
     def _events_of(self, sent: StreamMessage) -> list[AnswerEvent]:
-        """Return the neutral events of one message; none after an exception, where content and
-        usage are only metered.
+        """Return the neutral events of one message; none after an exception or the end, where
+        content and usage are only metered.
         """
         if self.observed.is_done:
+            with self.observed.behind_end():
+                self._read(sent)
             return []
         has_failed = self.observed.is_error
         events = self._read(sent)
@@ -120,7 +129,10 @@ class ConverseReader:
             return self._delta(event)
         if kind == "messageStop":
             return self._stop(event)
-        return self._finish(event) if kind == "metadata" else []
+        if kind == "metadata":
+            return self._finish(event)
+        self.observed.has_odd = self.observed.has_odd or kind != "contentBlockStop"
+        return []
 
     def _start_block(self, event: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call; other blocks begin with their first piece."""
@@ -143,10 +155,13 @@ class ConverseReader:
         pieces = _texts_of(delta, object_in(delta, "reasoningContent"))
         for piece in pieces:
             self._note(piece.text)
+        if not pieces and has_others(delta, frozenset({"text"})):
+            self.observed.has_odd = True
         return list(pieces)
 
     def _note(self, text: str) -> None:
         """Record a piece of generated content, and its text to be counted if no usage follows."""
+        self.observed.note_more()
         self.observed.has_content = True
         self.observed.pieces += 1
         self.observed.note_text(text)
@@ -189,8 +204,14 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         raise UnreadableAnswer("no answer of its dialect")
     _note_usage(observed, answer)
     observed.finish_reason = short_text_in(answer, "stopReason") or None
-    message = object_in(object_in(answer, "output"), "message")
+    output = object_in(answer, "output")
+    message = object_in(output, "message")
     events: list[AnswerEvent] = [Started(), *_contents(objects_in(message, "content"), observed)]
+    if not observed.has_content:
+        observed.has_odd = bool(message.get("content")) or any(
+            has_others(members, known)
+            for members, known in ((answer, _ANSWER), (output, frozenset({"message"})))
+        )
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 
@@ -250,7 +271,7 @@ def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
     """Record the final usage and the service tier."""
     if (usage := _usage_of(holder)) is not None:
         observed.note_final(usage)
-    observed.service_tier = tier_of(holder) or observed.service_tier
+    observed.note_tier(tier_of(holder))
 
 
 def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:

@@ -12,10 +12,10 @@ from typing import Any
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.wire.foreign_json import count_in, is_unread, objects_in, text_in
+from gateway.wire.observed import stated_word
 
 _EMPTY_USAGE = TokenUsage()
 _NO_COUNT = TokenUsage(unexplained_tokens=UNREADABLE)
-MAX_TIER_CHARS = 64
 _COUNTS = (
     "inputTokens",
     "outputTokens",
@@ -62,9 +62,9 @@ def _has_unread(wire: dict[str, Any]) -> bool:
 
 
 def tier_of(holder: dict[str, Any]) -> str | None:
-    """Return the service tier that an answer names."""
-    tier = text_in(holder.get("serviceTier"), "type")
-    return tier if 0 < len(tier) <= MAX_TIER_CHARS else None
+    """Return the service tier that an answer names; its object may be a word alone."""
+    tier = holder.get("serviceTier")
+    return stated_word(tier.get("type", tier) if isinstance(tier, dict) else tier)
 
 
 def _unexplained(wire: dict[str, Any], counted: int) -> int | None:
@@ -86,4 +86,5 @@ def _written_for(wire: dict[str, Any], ttl: str) -> int | None:
         if text_in(detail, "ttl") == ttl
     ]
     known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    # Details of other lifetimes say that none was written for this one.
+    return sum(known) if known or objects_in(wire, "cacheDetails") else None

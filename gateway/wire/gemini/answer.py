@@ -20,7 +20,9 @@ from gateway.wire.foreign_json import (
     MAX_SHORT_CHARS,
     MAX_WHOLE_BYTES,
     count_in,
+    has_others,
     is_error,
+    names_in,
     object_in,
     object_of,
     objects_in,
@@ -58,6 +60,15 @@ from gateway.wire.translation.conversation import NO_JSON
 MAX_CHOICES = 128
 _NO_USAGE = TokenUsage()
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+# The members of a piece and of a candidate without generated content, or whose content is read.
+_ANSWER = names_in(
+    "candidates usageMetadata modelVersion responseId createTime promptFeedback modelStatus error"
+)
+_CANDIDATE = names_in(
+    "index content finishReason finishMessage safetyRatings citationMetadata tokenCount "
+    "groundingMetadata groundingAttributions avgLogprobs logprobsResult urlContextMetadata "
+    "urlRetrievalMetadata"
+)
 _FINISHES = {
     "MAX_TOKENS": Finish.LENGTH,
     "SAFETY": Finish.CONTENT_FILTER,
@@ -202,6 +213,8 @@ class _Answer:
             answer_id = observed.upstream_id or ""
             yield Started(answer_id=answer_id, usage=observed.usage, created_s=created_s)
         had_content = observed.has_content
+        if not had_content and _is_odd(members):
+            observed.has_odd = True
         pieces = 0
         for place, candidate in enumerate(objects_in(members, "candidates")):
             for event in self._candidate(candidate, place):
@@ -250,7 +263,7 @@ class _Answer:
         )
         if not usage:
             return False
-        self.observed.service_tier = tier_of(usage) or self.observed.service_tier
+        self.observed.note_tier(tier_of(usage))
         self.observed.note_detail(detail_of(usage))
         encoded = _encode(usage)
         if not has_counts(encoded):
@@ -279,6 +292,7 @@ class _Answer:
         queries = object_in(candidate, "groundingMetadata").get("webSearchQueries")
         if isinstance(queries, list) and queries:
             self._searches[number] = max(self._searches.get(number, 0), len(queries))
+            self.observed.calls["web_search_calls"] = sum(self._searches.values())
         word = text_in(candidate, "finishReason")[:MAX_SHORT_CHARS]
         if word and not choice.is_finished:
             choice.is_finished = True
@@ -298,6 +312,8 @@ class _Answer:
             yield (ThoughtPiece if is_thought else TextPiece)(text=text, choice=number)
         elif object_in(part, "inlineData"):
             self.observed.has_content = True
+        elif has_others(part, frozenset({"thoughtSignature"})):
+            self.observed.has_odd = True
 
     def _call(
         self, call: dict[str, Any], signature: str, choice: _Choice, number: int
@@ -324,6 +340,12 @@ class _Answer:
         self.observed.has_content = True
         if self.observed.collects_text:
             self.observed.note_text(text, choice=number)
+
+
+def _is_odd(members: dict[str, Any]) -> bool:
+    """Return True if a piece may have content beside its known members."""
+    candidates = objects_in(members, "candidates")
+    return has_others(members, _ANSWER) or any(has_others(one, _CANDIDATE) for one in candidates)
 
 
 def _finish(word: str, choice: _Choice) -> Finish:

@@ -12,7 +12,9 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 from gateway.wire.foreign_json import count_in, is_unread, object_of, objects_in, text_in
+from gateway.wire.observed import stated_word
 
 # The tiers that have prices of their own; Vertex states them as a kind of traffic.
 _TIERS = {
@@ -29,6 +31,8 @@ _MODALITIES = {
     "candidatesTokenCount": "candidates",
 }
 _COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
+# ai.google.dev/api, "Modality". Videos and documents cost as text.
+_KINDS = frozenset({"TEXT", "IMAGE", "VIDEO", "AUDIO", "DOCUMENT"})
 _ALL_COUNTS = (*_MODALITIES, "thoughtsTokenCount", "totalTokenCount")
 
 
@@ -61,13 +65,16 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
         audio_output_tokens=_of_kind(written, "AUDIO"),
         image_output_tokens=_of_kind(written, "IMAGE"),
         unexplained_tokens=_unexplained(members, (prompt or 0) + tool_results + answer),
+        unknown_input_tokens=_of_unknown_kind(read),
+        unknown_output_tokens=_of_unknown_kind(written),
     )
 
 
 def tier_of(members: dict[str, Any]) -> str | None:
     """Return the service tier that a `usageMetadata` states, in the words of a request."""
-    tier = text_in(members, "serviceTier").lower()
-    return tier[:MAX_WORD_CHARS] or _TIERS.get(text_in(members, "trafficType"))
+    tier, traffic = (stated_word(members.get(name)) for name in ("serviceTier", "trafficType"))
+    by_traffic = UNKNOWN_TIER if traffic == UNKNOWN_TIER else _TIERS.get(traffic or "")
+    return agreed_tier(by_traffic, None if tier is None else tier.lower())
 
 
 def detail_of(members: dict[str, Any]) -> dict[str, str]:
@@ -150,3 +157,13 @@ def _of_kind(details: tuple[dict[str, Any], ...], kind: str) -> int | None:
         count_in(one, "tokenCount") or 0 for one in details if text_in(one, "modality") == kind
     ]
     return sum(counts)
+
+
+def _of_unknown_kind(details: tuple[dict[str, Any], ...]) -> int | None:
+    """Return the tokens of a modality that has no name here; None if there are none."""
+    counts = (
+        count_in(one, "tokenCount") or 0
+        for one in details
+        if text_in(one, "modality") not in _KINDS
+    )
+    return sum(counts) or None

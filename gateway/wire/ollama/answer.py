@@ -17,8 +17,10 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
+    has_others,
     is_error,
     is_unread,
+    names_in,
     object_in,
     object_of,
     objects_in,
@@ -43,6 +45,11 @@ from gateway.wire.translation.answer_events import (
 from gateway.wire.translation.conversation import NO_JSON
 
 MAX_WORD_CHARS, MAX_MESSAGE_CHARS = 64, 1000
+# The members of a line and of its message without generated content, or whose content is read.
+_LINE = names_in(
+    "model created_at message done done_reason error logprobs remote_model remote_host"
+)
+_MESSAGE = frozenset({"role", "content", "thinking", "tool_calls"})
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 _LENGTH = "length"
 _encode = msgspec.json.Encoder().encode
@@ -77,7 +84,9 @@ class OllamaReader:
         self._read += 1
         if members is None:
             self.observed.note_unread()
-        elif not self.observed.is_done:
+        elif self.observed.is_done:
+            self._meter(members)
+        else:
             yield from self.read(members)
 
     def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
@@ -99,14 +108,23 @@ class OllamaReader:
             self._has_begun = True
             self._id = _made_id(text_in(members, "created_at"))
             yield Started(answer_id=self._id, created_s=time_in(members, "created_at"))
-        pieces = list(self._content(object_in(members, "message"), _logprobs(members)))
+        content = object_in(members, "message")
+        pieces = list(self._content(content, _logprobs(members)))
+        if not self.observed.has_content and (
+            has_others(members, _LINE) or has_others(content, _MESSAGE)
+        ):
+            self.observed.has_odd = True
         self.observed.pieces += bool(pieces)
         yield from pieces
         if members.get("done") is True:
             yield from self._ended(members)
+        elif has_counts(members):
+            self.observed.note_running(msgspec.Raw(_encode(members)), usage_in)
 
     def _meter(self, members: dict[str, Any]) -> None:
-        """Record the content and the counts in a piece that has an error or follows one."""
+        """Record the content and the counts in a piece that has an error, or follows one or the
+        end.
+        """
         deque(self._content(object_in(members, "message"), NO_JSON), maxlen=0)
         holder = next((one for one in _holders(members) if has_counts(one)), None)
         if holder is None:
@@ -142,7 +160,7 @@ class OllamaReader:
         observed = self.observed
         word = text_in(members, "done_reason")[:MAX_WORD_CHARS] or "stop"
         observed.finish_reason, observed.is_done = word, True
-        usage = _usage_after(members, has_content=observed.has_content)
+        usage = _usage_after(members, has_content=observed.has_content or observed.has_odd)
         if usage is not None:
             observed.note_final(usage)
         times = {name: count_in(members, name) for name in _TIMES}
@@ -155,6 +173,7 @@ class OllamaReader:
 
     def _note(self, text: str) -> None:
         """Record that content came, and keep its text where the gateway may have to count it."""
+        self.observed.note_more()
         self.observed.has_content = True
         if self.observed.collects_text:
             self.observed.note_text(text)

@@ -12,13 +12,15 @@ vLLM's `multimodal_tokens` are not read: on a self-hosted engine every token cos
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
+from gateway.domain.pricing.repeated_usage import dearer
 from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
 from gateway.wire.foreign_json import count_from_json, is_nothing
+from gateway.wire.observed import stated_word
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.openai.usage_names import (
     ALL,
@@ -81,6 +83,12 @@ class _Breakdown(msgspec.Struct):
     models: list[_ModelUsage] = []
 
 
+class _Meta(msgspec.Struct):
+    """Cohere's figures of an answer."""
+
+    billed_units: msgspec.Raw = msgspec.Raw()
+
+
 class _Metrics(msgspec.Struct):
     """vLLM's timings of one request (`--enable-per-request-metrics`)."""
 
@@ -98,6 +106,7 @@ class _Timings(msgspec.Struct):
 class _Item(msgspec.Struct):
     type: msgspec.Raw = msgspec.Raw()
     action: msgspec.Raw = msgspec.Raw()
+    status: msgspec.Raw = msgspec.Raw()
 
 
 class _Action(msgspec.Struct):
@@ -112,7 +121,6 @@ class _Place(msgspec.Struct):
     inference_geo: Any = None
 
 
-MAX_WORD_CHARS = 64  # of a service tier
 MOST_QUEUE_MS = 24 * 3600 * 1000  # no request waits longer than a day
 _NO_INPUT_DETAILS, _NO_OUTPUT_DETAILS = _UsualInput(), _UsualOutput()
 _decode_usual = msgspec.json.Decoder(_Usual).decode
@@ -133,6 +141,9 @@ _PARTS = {
     "output_tokens": (OUTPUT_TEXT, "audio_output_tokens", "image_output_tokens"),
     "cache_write_tokens": _LIFETIMES,
 }
+_decode_meta = msgspec.json.Decoder(_Meta).decode
+# Mistral's (mistralai 3.7.0, models/usageinfo.py), OpenAI's of sound, and Cohere's.
+_OTHER_UNITS = frozenset({"prompt_audio_seconds", "seconds", "search_units"})
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_breakdown = msgspec.json.Decoder(_Breakdown | None).decode
 # One decoder for each word: an odd member costs itself alone.
@@ -153,6 +164,7 @@ _CALLS = {
     b'"image_generation_call"': "image_generation_calls",
 }
 _SEARCH = b'"web_search_call"'
+_COMPLETED, _FAILED = b'"completed"', frozenset({b'"failed"', b'"incomplete"'})
 # Actions of a web search that read a page that was found. "Search actions incur a tool call cost"
 # (developers.openai.com/api/docs/guides/tools-web-search, 2026-11-28), and the page names no cost
 # of these. An action that is not stated counts as a search.
@@ -188,9 +200,19 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the token counts of a usage of any server, by the table of names."""
+    """Return the token counts of a usage of any server; marked if it states other units too, for
+    which no price is known.
+    """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return None
+    usage = _listed_usage(raw)
+    if not _has_other_units(bytes(raw)):
+        return usage
+    return msgspec.structs.replace(usage or TokenUsage(), unexplained_tokens=UNREADABLE)
+
+
+def _listed_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the token counts of a usage of any server, by the table of names."""
     has_unread = False
     try:
         usage, lookup = usage_decoder()(raw), lookup_in(bytes(raw))
@@ -219,6 +241,43 @@ def _unread(counts: dict[str, int]) -> TokenUsage | None:
     """Return the readable counts of a usage, marked; None if there is none."""
     known = {name: n for name, n in counts.items() if name not in _ONLY_READ and name != TOTAL}
     return TokenUsage(**known, unexplained_tokens=UNREADABLE) if known else None
+
+
+def with_billed_units(usage: TokenUsage | None, meta: msgspec.Raw) -> TokenUsage | None:
+    """Return the usage of an answer whose `meta.billed_units` states what its provider bills, as
+    Cohere's does (cohere 5, types/api_meta_billed_units.py): tokens, or other units, for which no
+    price is known.
+    """
+    try:
+        units = _decode_meta(meta).billed_units
+        found = _decode_members(units) if bytes(units).startswith(b"{") else {}
+    except _UNREADABLE:
+        return usage
+    billed = {name: value for name, value in found.items() if not _is_zero(bytes(value))}
+    if not billed:
+        return usage
+    if any(name not in _WHOLES for name in billed):
+        return msgspec.structs.replace(usage or TokenUsage(), unexplained_tokens=UNREADABLE)
+    stated = usage_from_wire(units)
+    return usage if stated is None else stated if usage is None else dearer(usage, stated)
+
+
+def _is_zero(value: bytes) -> bool:
+    """Return True if a figure is 0 or is not there."""
+    return value in (b"null", b"{}") or is_nothing(value) or count_from_json(value) == 0
+
+
+def _has_other_units(raw: bytes) -> bool:
+    """Return True if a usage states units that are no tokens: seconds of sound, or searches of a
+    rerank.
+    """
+    if b"seconds" not in raw and b"_units" not in raw:
+        return False
+    try:
+        members: Mapping[str, msgspec.Raw] = _decode_members(without_halves(raw))
+    except _UNREADABLE:
+        return False
+    return any(not _is_zero(bytes(members[name])) for name in _OTHER_UNITS & members.keys())
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -336,19 +395,26 @@ def stated_tier(raw: msgspec.Raw | bytes) -> str | None:
     """Return the `service_tier` of a usage: Mistral states it there (mistralai 3.7.0,
     models/usageinfo.py: `standard` or `priority`).
     """
-    tier = _word_in(raw, "service_tier")
-    return tier if tier is not None and 0 < len(tier) <= MAX_WORD_CHARS else None
+    return _word_in(raw, "service_tier")
+
+
+def names_tier(raw: msgspec.Raw | bytes) -> bool:
+    """Return True if a usage may state a service tier."""
+    text = bytes(raw)
+    return b"service_tier" in text or b"\\" in text  # an escape may spell the name
 
 
 def _word_in(raw: msgspec.Raw | bytes, name: str) -> str | None:
-    """Return a text among the members of a usage; None if there is none or it cannot be read."""
-    if name.encode() not in bytes(raw):
+    """Return a word among the members of a usage, as `stated_word`; None if the usage cannot be
+    read.
+    """
+    text = bytes(raw)
+    if name.encode() not in text and b"\\" not in text:  # an escape may spell the name
         return None
     try:
-        word = getattr(_decode_word[name](raw), name)
+        return stated_word(getattr(_decode_word[name](raw), name))
     except _UNREADABLE:
         return None
-    return word if isinstance(word, str) else None
 
 
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
@@ -357,16 +423,32 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
     Tools that were not called stay None; items of unknown shapes are ignored. Calls that the usage
     itself reports stand: xAI's output also lists calls that failed, which are not billed.
     """
+    calls: dict[str, Any] = calls_in(output)
+    listed = {name: n for name, n in calls.items() if getattr(usage, name) is None}
+    return msgspec.structs.replace(usage, **listed) if listed else usage
+
+
+def calls_in(output: msgspec.Raw, *, only_completed: bool = False) -> dict[str, int]:
+    """Return the calls of the provider's own tools in a response's `output` items, by their counts'
+    names. `only_completed`: those alone whose status says so.
+    """
     if bytes(output).find(b"_call") < 0:
-        return usage
+        return {}
     try:
         items = decode_few(output, _Item)
     except _UNREADABLE:
-        return usage
-    kinds = [bytes(item.type) for item in items if not _is_free(item)]
-    calls: dict[str, Any] = Counter(_CALLS[kind] for kind in kinds if kind in _CALLS)
-    listed = {name: n for name, n in calls.items() if getattr(usage, name) is None}
-    return msgspec.structs.replace(usage, **listed)
+        return {}
+    return Counter(
+        _CALLS[kind]
+        for item in items
+        if (kind := bytes(item.type)) in _CALLS
+        and not _is_free(item)
+        and (
+            bytes(item.status) == _COMPLETED
+            if only_completed
+            else bytes(item.status) not in _FAILED
+        )
+    )
 
 
 def _is_free(item: _Item) -> bool:
@@ -389,7 +471,9 @@ def _settle_rare(counts: dict[str, int]) -> None:
     """
     lifetimes = [counts[name] for name in _LIFETIMES if name in counts]
     if lifetimes:
-        counts.setdefault("cache_write_tokens", sum(lifetimes))
+        written = counts.setdefault("cache_write_tokens", sum(lifetimes))
+        if written == sum(lifetimes) and counts.get(WRITES_5M):
+            counts.setdefault("cache_write_1h_tokens", 0)
     for whole, names in _PARTS.items():
         excess = sum(counts.get(name, 0) for name in names) - counts.get(whole, 0)
         if excess > 0 and whole in counts:

@@ -17,6 +17,7 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
+    has_others,
     is_error,
     object_in,
     object_of,
@@ -37,6 +38,8 @@ from gateway.wire.translation.answer_events import (
 )
 
 INPUT, OUTPUT = "num_input_tokens", "num_output_tokens"
+# The members of a piece without generated content, or whose content is read.
+_PIECE = frozenset({"id", "model_name", "model_version", "text_output", "finish_reason", "error"})
 MAX_MESSAGE_CHARS, MAX_WORD_CHARS = 1000, 64
 _encode = msgspec.json.Encoder().encode
 
@@ -125,6 +128,8 @@ class TritonReader:
         self._word = text_in(members, "finish_reason")[:MAX_WORD_CHARS] or self._word
         text = text_in(members, "text_output")
         self._note_counts(members, has_text=bool(text))
+        if not text and not observed.has_content and has_others(members, _PIECE):
+            observed.has_odd = True
         if text:
             observed.has_content = True
             observed.pieces += 1

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.pricing.pricing import lines
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.anthropic.usage import (
     StreamFigures,
     highest,
@@ -234,17 +235,27 @@ def test_words_of_a_usage() -> None:
     """Fast mode is a tier of the price; the place is checked against the promise; the ledger keeps
     both as they came.
     """
-    assert words(WHOLE) == ("fast", "us", {"speed": "fast", "inference_geo": "us"})
+    fast = {**WHOLE, "service_tier": "standard"}
+    assert words(fast) == ("fast", "us", {"speed": "fast", "inference_geo": "us"})
+    assert words(WHOLE)[0] == UNKNOWN_TIER, "fast mode has no priority tier"
     tier, geo, detail = words({**WHOLE, "speed": "standard"})
     assert (tier, geo) == ("priority", "us")
     assert detail == {"speed": "standard", "inference_geo": "us"}
     assert words({"service_tier": "batch"}) == ("batch", None, {})
 
 
-@pytest.mark.parametrize("odd", [7, "", None, [], {}, "x" * 65])
-def test_a_word_of_another_kind_is_none(odd: object) -> None:
-    """A ledger row has room for short words alone."""
+@pytest.mark.parametrize("odd", ["", None, [], {}])
+def test_an_empty_value_is_no_word(odd: object) -> None:
+    """Some servers write an empty value in the place of an absent one."""
     assert words({"speed": odd, "inference_geo": odd, "service_tier": odd}) == (None, None, {})
+
+
+@pytest.mark.parametrize("odd", [7, ["fast"], {"type": "fast"}, "x" * 65])
+def test_a_value_that_is_no_word_may_stand_for_any(odd: object) -> None:
+    """A ledger row has room for short words alone."""
+    for name in ("speed", "service_tier"):
+        assert words({name: odd}) == (UNKNOWN_TIER, None, {})
+    assert words({"inference_geo": odd}) == (None, UNKNOWN_TIER, {})
 
 
 def test_words_that_came_first_stay() -> None:

@@ -358,11 +358,11 @@ def test_rubbish_after_done_is_dropped(late: bytes) -> None:
     assert (stream.observed.final, stream.observed.is_done) == (None, True)
 
 
-def test_usage_after_a_last_word_and_done_changes_nothing() -> None:
-    """The booked cost is the one shown in the answer."""
+def test_a_larger_usage_after_the_usage_and_done_counts() -> None:
+    """The upstream bills the whole answer, whatever the caller was shown."""
     stream = chat(wants_usage=True)
     stream.feed(event(tail()) + DONE + event(tail({"prompt_tokens": 99, "completion_tokens": 99})))
-    assert stream.observed.final == METERED
+    assert stream.observed.final == TokenUsage(input_tokens=99, output_tokens=99)
 
 
 def test_unrequested_running_usage_is_final_only_at_the_end() -> None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.openai.usage import (
     engine_queue_s,
@@ -463,9 +464,10 @@ def test_xai_bills_the_calls_that_its_usage_counts() -> None:
     ("raw", "tier"),
     [
         (b'{"prompt_tokens":1,"service_tier":"priority"}', "priority"),
-        (b'{"service_tier":7}', None),
+        (b'{"service_tier":7}', UNKNOWN_TIER),
         (b'{"service_tier":""}', None),
-        (b'{"service_tier":"%b"}' % (b"x" * 65), None),
+        (b'{"service_tier":"%b"}' % (b"x" * 65), UNKNOWN_TIER),
+        (rb'{"service\u005ftier":"flex"}', "flex"),
         (b'{"prompt_tokens":1}', None),
         (b'"service_tier', None),
     ],
@@ -487,7 +489,7 @@ def test_broken_output_counts_no_calls() -> None:
         (b'{"prompt_tokens": 1}', None),
         (b'{"prompt_tokens": 1, "inference_geo": "us"}', "us"),
         (b'{"inference_geo": null}', None),
-        (b'{"inference_geo": ["us"]}', None),
+        (b'{"inference_geo": ["us"]}', UNKNOWN_TIER),
         (b'"inference_geo"', None),
         (b'{"inference_geo": ', None),
     ],

@@ -43,4 +43,5 @@ def test_silence_is_standard_at_engines_alone() -> None:
     """No company's page says that an answer without a tier was served in the standard one."""
     standard = {name for name, one in PROVIDERS.items() if one.silence_is_standard}
     assert standard == {name for name, one in PROVIDERS.items() if one.is_engine}
-    assert {one.tier_header for one in PROVIDERS.values()} == {None, "x-gemini-service-tier"}
+    headers = {one.tier_header for one in PROVIDERS.values()}
+    assert headers == {None, "x-gemini-service-tier", "x-amzn-bedrock-service-tier"}

@@ -8,6 +8,7 @@ events keep their names.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -22,6 +23,10 @@ from gateway.wire.anthropic.answer.shapes import (
     decode_message,
     generated_text,
     is_content,
+    is_odd_block,
+    is_odd_kind,
+    is_odd_message,
+    note_search,
     word_in,
 )
 from gateway.wire.anthropic.answer.splices import renamed, with_cost
@@ -47,6 +52,7 @@ from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
+MAX_BLOCKS = 10_000  # of a message that are looked at for searches
 _MESSAGE = b'"message"'
 _DELTA, _START = b'"content_block_delta"', b'"content_block_start"'
 _MESSAGE_START, _MESSAGE_DELTA = b'"message_start"', b'"message_delta"'
@@ -100,11 +106,21 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         observed.note_final(usage)
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
+    if bytes(message.content).find(b"server_tool_use") >= 0:
+        _note_searches(observed, message.content)
     if usage is None or not usage.output_tokens or observed.is_error:
         _collect_content(observed, message.content)
+        observed.has_odd = not (observed.has_content or observed.is_error) and is_odd_message(body)
     is_message = usage is not None or is_there(message.content)
     observed.is_done = is_message and not observed.is_error
     return part
+
+
+def _note_searches(observed: Observed, content: msgspec.Raw) -> None:
+    """Record the web searches among the blocks of a message."""
+    with suppress(*UNREADABLE):
+        for block in msgspec.json.decode(content, type=list[msgspec.Raw])[:MAX_BLOCKS]:
+            note_search(observed, block)
 
 
 def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
@@ -167,7 +183,7 @@ class MessageStream:
         """Return a stream's event for the caller; record its usage and content."""
         payload = data_of(event)
         if self.observed.is_done or payload == DONE:
-            return self._meter_after_end(payload)
+            return self._meter_after_end(event, payload)
         if self._has_failed:
             return self._meter_after_error(event)
         if payload is None:
@@ -187,6 +203,7 @@ class MessageStream:
         if kind == _DELTA:
             self._note_content(decoded.delta)
         elif kind == _START:
+            note_search(self.observed, decoded.content_block)
             self._note_content(decoded.content_block)
         elif kind == _MESSAGE_START:
             return self._begin(event, payload, decoded.message)
@@ -196,12 +213,16 @@ class MessageStream:
             self.observed.is_done = not self.observed.is_error
         elif is_raw_error(decoded.error):
             return self._fail(payload)
+        elif is_odd_kind(word_in(decoded.type) or ""):
+            self.observed.has_odd = True
         return event
 
     def _note_content(self, raw: msgspec.Raw) -> None:
         """Record a content block's start or a piece of it, and its text if it has to be counted."""
         block = decode_block(raw)
         if not is_content(block):
+            if not self.observed.has_content:
+                self.observed.has_odd = self.observed.has_odd or is_odd_block(raw)
             return
         observed = self.observed
         self._figures.note_content()
@@ -255,12 +276,12 @@ class MessageStream:
         self._has_failed = True
         return b""
 
-    def _meter_after_end(self, payload: bytes | None) -> bytes:
-        """Drop everything after the end, but meter a usage that has not come before."""
-        if payload is not None and self.observed.final is None:
-            usage = usage_in(payload)
-            if usage is not None:
-                self.observed.note_final(usage)
+    def _meter_after_end(self, event: bytes, payload: bytes | None) -> bytes:
+        """Drop everything after the end, but meter its content and its usage."""
+        if payload is not None and payload != DONE:
+            with self.observed.behind_end():
+                self._rewritten_event(event)
+            self._has_failed = False
         return b""
 
     def _note_unread(self, payload: bytes) -> None:

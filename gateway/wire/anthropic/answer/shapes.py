@@ -4,8 +4,12 @@ malformed answer raises an error of `UNREADABLE`.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
+from gateway.wire.foreign_json import has_others, names_in, object_of
+from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
 
 MAX_WORD_CHARS = 256  # of a stop reason or an id
@@ -47,6 +51,30 @@ class MessageBlock(msgspec.Struct):
     stop_reason: msgspec.Raw = ABSENT
 
 
+class _ServerBlock(msgspec.Struct):
+    """The members of a block of the provider's own tools."""
+
+    type: msgspec.Raw = ABSENT
+    name: msgspec.Raw = ABSENT
+    content: msgspec.Raw = ABSENT
+
+
+_SERVER_USE, _SEARCH = b'"server_tool_use"', b'"web_search"'
+_SEARCH_RESULT = b'"web_search_tool_result"'
+# Kinds of blocks and of their pieces whose content is read.
+_KNOWN_BLOCKS = names_in(
+    "text thinking redacted_thinking tool_use text_delta thinking_delta signature_delta "
+    "input_json_delta citations_delta"
+)
+_EMPTY_EVENTS = names_in(
+    "message_start message_delta message_stop content_block_start content_block_delta "
+    "content_block_stop ping error"
+)
+_MESSAGE = names_in(
+    "id type role model content stop_reason stop_sequence stop_details usage container "
+    "context_management error"
+)
+_decode_server_block = msgspec.json.Decoder(_ServerBlock).decode
 decode_message = msgspec.json.Decoder(MessageBody).decode
 decode_event = msgspec.json.Decoder(MessageEvent).decode
 decode_block = msgspec.json.Decoder(MessageBlock).decode
@@ -89,3 +117,37 @@ def generated_text(block: MessageBlock) -> str:
 def is_content(block: MessageBlock) -> bool:
     """Return True if a content block or a delta is generated content, and not only announced."""
     return bool(generated_text(block) or text_in(block.data) or text_in(block.signature))
+
+
+def note_search(observed: Observed, block: msgspec.Raw | bytes) -> None:
+    """Record a block that is a web search of the provider's own; one that failed "will not be
+    billed" (platform.claude.com/docs, "Web search tool", 2026-11-28).
+    """
+    if bytes(block).find(b"web_search") < 0:
+        return
+    with suppress(*UNREADABLE):
+        found = _decode_server_block(block)
+        kind = bytes(found.type)
+        if kind == _SERVER_USE and bytes(found.name) == _SEARCH:
+            observed.note_call("web_search_calls")
+        elif kind == _SEARCH_RESULT and bytes(found.content).startswith(b"{"):
+            observed.note_call("web_search_calls", -1)  # its content is an error, and no list
+
+
+def is_odd_block(block: msgspec.Raw | bytes) -> bool:
+    """Return True if a block, or a piece of one, has a kind whose content is not read."""
+    try:
+        return text_in(_decode_server_block(block).type) not in _KNOWN_BLOCKS
+    except UNREADABLE:
+        return True
+
+
+def is_odd_kind(kind: str) -> bool:
+    """Return True if a type of event is not known to come without content."""
+    return kind not in _EMPTY_EVENTS
+
+
+def is_odd_message(body: bytes) -> bool:
+    """Return True if a whole message may have content beside its known members."""
+    members = object_of(body)
+    return members is None or has_others(members, _MESSAGE)

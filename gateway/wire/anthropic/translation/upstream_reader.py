@@ -11,6 +11,12 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.anthropic.answer.shapes import (
+    is_odd_block,
+    is_odd_kind,
+    is_odd_message,
+    note_search,
+)
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
     StreamFigures,
@@ -46,6 +52,7 @@ from gateway.wire.translation.answer_events import (
     used,
 )
 
+_OF_SERVER = frozenset({"server_tool_use", "web_search_tool_result"})
 MAX_CALLS = 4096  # of one answer
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
@@ -99,7 +106,8 @@ class MessagesReader:
         if payload is None or payload == DONE:
             return []
         if self.observed.is_done:
-            self._meter_after_end(payload)
+            with self.observed.behind_end():
+                self._read(payload)
             return []
         has_failed = self.observed.is_error
         events = self._read(payload)
@@ -126,6 +134,7 @@ class MessagesReader:
             return self._stop()
         if is_error(event.get("error")):
             return [self._fail(payload)]
+        self.observed.has_odd = self.observed.has_odd or is_odd_kind(kind)
         return []
 
     def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
@@ -143,7 +152,9 @@ class MessagesReader:
         kind = text_in(block, "type")
         if kind == "tool_use":
             return self._start_call(_index(event), block)
-        return self._pieces(_texts_of(block, kind))
+        if kind in _OF_SERVER:
+            note_search(self.observed, msgspec.json.encode(block))
+        return self._pieces(_texts_of(block, kind), block)
 
     def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call, with its input if that comes at once."""
@@ -165,15 +176,19 @@ class MessagesReader:
         """Return a piece of a block; a citation has no place in the neutral values."""
         kind = text_in(delta, "type")
         if kind != "input_json_delta":
-            return self._pieces(_texts_of(delta, kind))
+            return self._pieces(_texts_of(delta, kind), delta)
         text, call = text_in(delta, "partial_json"), self._calls.get(_index(event))
         if not text:
             return []
         self._note(text)
         return [] if call is None else [CallArguments(call=call, text=text)]
 
-    def _pieces(self, pieces: list[TextPiece | ThoughtPiece]) -> list[AnswerEvent]:
-        """Record pieces of text or reasoning, and return them."""
+    def _pieces(
+        self, pieces: list[TextPiece | ThoughtPiece], of: dict[str, Any]
+    ) -> list[AnswerEvent]:
+        """Record pieces of text or reasoning of a block, and return them."""
+        if not pieces and not self.observed.has_content:
+            self.observed.has_odd = self.observed.has_odd or is_odd_block(msgspec.json.encode(of))
         for piece in pieces:
             self._note(piece.text)
         return list(pieces)
@@ -210,11 +225,6 @@ class MessagesReader:
         error = read_error(payload)
         return Failed(code=code_of(error), message=error.message)
 
-    def _meter_after_end(self, payload: bytes) -> None:
-        """Meter a usage after the end that has not come before."""
-        if self.observed.final is None and (usage := _usage_in(payload)) is not None:
-            self.observed.note_final(usage)
-
 
 def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer; record its usage, end and text in `observed`.
@@ -235,6 +245,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         note_words(observed, _decode_holder(without_halves(body)).usage)
     events: list[AnswerEvent] = [Started(answer_id=observed.upstream_id or "")]
     events += _contents(objects_in(message, "content"), observed)
+    if not observed.has_content and not observed.is_error:
+        observed.has_odd = bool(message.get("content")) or is_odd_message(body)
     observed.is_done = not observed.is_error
     if observed.is_error:
         return events
@@ -259,6 +271,8 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             ]
             calls, text = calls + 1, name + arguments
         else:
+            if kind in _OF_SERVER:
+                note_search(observed, msgspec.json.encode(block))
             pieces = _texts_of(block, kind)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
         events += found

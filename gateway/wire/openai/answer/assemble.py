@@ -252,7 +252,11 @@ class Assembler:
             raise _final_error(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
         for event in self._splitter.feed(data):
             payload = data_of(event)
-            if payload is None or self.observed.is_done:
+            if payload is None or (payload == _DONE and self.observed.is_done):
+                continue
+            if self.observed.is_done:
+                if (usage := usage_in(payload)) is not None:
+                    self.observed.note_final(usage)
                 continue
             if payload == _DONE:
                 self.observed.is_done = (
@@ -309,6 +313,8 @@ class Assembler:
         observed = self.observed
         observed.upstream_id = observed.upstream_id or chunk.id
         for choice in chunk.choices:
+            if observed.final is not None and _has_token(choice):
+                observed.note_more()
             observed.finish_reason = choice.finish_reason or observed.finish_reason
             observed.has_content = observed.has_content or _has_token(choice)
         observed.pieces += bool(chunk.choices) and observed.has_content

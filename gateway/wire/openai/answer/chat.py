@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import is_quick, is_raw_error
@@ -33,6 +34,7 @@ from gateway.wire.openai.answer.legal_words import (
     with_legal_finish,
     with_object,
 )
+from gateway.wire.openai.answer.odd_parts import is_odd_chunk
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -41,22 +43,25 @@ from gateway.wire.openai.answer.shapes import (
     Chunk,
     chunk_of,
     decode_delta,
-    decode_usage,
     is_there,
     note_unread_event,
     note_usage_detail,
     number_of,
+    usage_in,
     usage_of,
     without_halves_of_pairs,
 )
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
+    names_tier,
+    stated_tier,
     usage_from_groq,
     usage_from_wire,
     usage_of_choices,
     usage_of_embeddings,
     usage_on_the_way,
+    with_billed_units,
 )
 from gateway.wire.openai.usage_detail import (
     groq_detail,
@@ -65,7 +70,6 @@ from gateway.wire.openai.usage_detail import (
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
-_USAGE = b'"usage"'
 _OF_PARTS = ("text", "refusal", "thinking")  # Mistral's thinking holds parts again
 MOST_LEVELS = 4
 _encode = msgspec.json.Encoder().encode
@@ -102,7 +106,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     _note_chunk(observed, chunk)
     has_vectors = _holds_items(chunk)
     if has_vectors and not is_empty:
-        usage = usage_of_embeddings(chunk.usage)
+        usage = with_billed_units(usage_of_embeddings(chunk.usage), chunk.meta)
     else:
         is_first = chunk.timings is not ABSENT and _is_of_first_answer(chunk)
         usage = None if is_first else usage_of(chunk) or _usage_in_choices(chunk)
@@ -112,6 +116,8 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         observed.has_content = observed.has_content or any(
             _has_content(choice) for choice in chunk.choices or ()
         )
+    if usage is not None and not (usage.output_tokens or observed.has_content or has_vectors):
+        usage = _unless_odd(usage, observed, body)
     if observed.is_error and has_vectors:
         observed.has_content = True  # embeddings beside an error
     if usage is not None:
@@ -121,6 +127,26 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
     return spliced(body, places, chunk, model=model, priced=observed.final)
+
+
+def _unless_odd(usage: TokenUsage, observed: Observed, body: bytes) -> TokenUsage:
+    """Return a usage without output of a whole answer without known content; marked if there may be
+    content of another form beside zeros.
+    """
+    observed.has_odd = not observed.is_error and is_odd_chunk(body)
+    if not observed.has_odd or usage.input_tokens or usage.output_tokens == 0:
+        return usage
+    return msgspec.structs.replace(usage, unexplained_tokens=UNREADABLE_COUNT)
+
+
+def _begins(chunk: Chunk) -> bool:
+    """Return True if a chunk has only a role: nearly every stream begins so."""
+    choices = chunk.choices or ()
+    return (
+        len(choices) > 0
+        and choices[0].finish_reason is None
+        and bytes(choices[0].delta).find(b'"role"') >= 0
+    )
 
 
 def _usage_in_choices(chunk: Chunk) -> TokenUsage | None:
@@ -147,7 +173,20 @@ def _is_of_first_answer(chunk: Chunk) -> bool:
 
     Two answers of 7 tokens each had 7 in its usage, and 14 in the engine's own counter.
     """
-    return is_there(chunk.timings) and len(chunk.choices or ()) > 1
+    if not is_there(chunk.timings) or len(chunk.choices or ()) < 2:
+        return False
+    usage = usage_of(chunk)
+    return usage is None or _is_of_one_answer(chunk, usage)
+
+
+def _is_of_one_answer(chunk: Chunk, usage: TokenUsage) -> bool:
+    """Return True if a usage stands beside llama.cpp's timings and counts what they do: one answer
+    of several. One that counts more is that of the whole.
+    """
+    if chunk.timings is ABSENT:
+        return False
+    timed = usage_on_the_way(chunk.timings)
+    return timed is None or timed.output_tokens in (None, usage.output_tokens)
 
 
 def _has_content(choice: AnswerChoice) -> bool:
@@ -192,6 +231,7 @@ class ChatStream:
     _choice: int = 0  # the choice of the repeating events
     _has_failed: bool = False  # an error was sent on, and nothing follows it
     _ended: list[TokenUsage] = field(default_factory=list, repr=False)  # of ended choices
+    _finished: set[int] = field(default_factory=set, repr=False)  # the choices that ended
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -228,6 +268,8 @@ class ChatStream:
             note_unread_event(self.observed, payload)
             return event
         _note_chunk(self.observed, chunk)
+        if not self.observed.has_content and not _begins(chunk):
+            self.observed.has_odd = self.observed.has_odd or is_odd_chunk(payload)
         if chunk.error is not ABSENT and is_raw_error(chunk.error):
             self._has_failed = True
             if (usage := usage_of(chunk)) is not None:
@@ -295,14 +337,19 @@ class ChatStream:
         return event if observed.is_done else b""
 
     def _meter_after_done(self, payload: bytes | None) -> bytes:
-        """Drop everything after `[DONE]`, but meter a usage that has not come before."""
-        if self.observed.final is None and payload is not None and _USAGE in payload:
-            try:
-                usage = usage_of(decode_usage(payload))
-            except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
-                return b""
-            if usage is not None:
+        """Drop everything after `[DONE]`, but meter its content and its usage."""
+        if payload is None or payload == DONE:
+            return b""
+        try:
+            chunk = chunk_of(payload)
+        except UNREADABLE:
+            if (usage := usage_in(payload)) is not None:
                 self.observed.note_final(usage)
+            return b""
+        with self.observed.behind_end():
+            _note_chunk(self.observed, chunk)
+            if not is_there(chunk.usage) or not self._note_usage(chunk):
+                self._note_without_usage(chunk)
         return b""
 
     def _note_usage(self, chunk: Chunk) -> bool:
@@ -319,8 +366,11 @@ class ChatStream:
         if not is_final:
             assert chunk.choices is not None
             self._note_running(chunk.usage, chunk.choices[0])
+            if names_tier(chunk.usage):
+                self.observed.note_tier(stated_tier(chunk.usage))
         elif (usage := usage_of(chunk)) is not None:
-            self._note_final(usage, is_of_choice=chunk.timings is not ABSENT)
+            self._finished.update(number_of(choice.index) for choice in chunk.choices or ())
+            self._note_final(usage, is_of_choice=_is_of_one_answer(chunk, usage))
             _note_detail(self.observed, chunk)
         return is_final
 
@@ -329,7 +379,10 @@ class ChatStream:
         added up.
         """
         if is_of_choice and len(self._ended) < MAX_CHOICES:
-            self._ended.append(usage)
+            if self._ended and len(self._ended) >= len(self._finished):
+                self._ended[-1] = usage  # stated again: no other choice has ended
+            else:
+                self._ended.append(usage)
             if len(self._ended) % self.choices:
                 return  # of some choices of a prompt: the running figures know more
             usage = usage_of_choices(self._ended, choices=self.choices)
@@ -395,6 +448,8 @@ class ChatStream:
         the content that no running usage counts.
         """
         for choice in chunk.choices or ():
+            if choice.finish_reason is not None and len(self._finished) < MAX_CHOICES:
+                self._finished.add(number_of(choice.index))
             usage = chunk.timings if choice.usage is ABSENT else choice.usage
             if is_there(usage) and (usage is choice.usage or self.asked_running_usage):
                 self._note_running(usage, choice)
@@ -459,7 +514,8 @@ def chat_stream(
 def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     """Record everything in a chunk except its usage: id, finish reason, content, text."""
     observed.upstream_id = chunk.id or observed.upstream_id
-    observed.service_tier = chunk.service_tier or observed.service_tier
+    if chunk.service_tier != observed.service_tier:
+        observed.note_tier(chunk.service_tier)
     if chunk.error is not ABSENT:
         observed.is_error = observed.is_error or is_raw_error(chunk.error)
     for choice in chunk.choices or ():

@@ -4,19 +4,25 @@ content.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import msgspec
 
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.odd_parts import is_odd_event, is_odd_response
 from gateway.wire.openai.answer.shapes import (
+    ABSENT,
     FINAL_RESPONSE_EVENTS,
     UNREADABLE,
     ResponseBody,
@@ -32,11 +38,12 @@ from gateway.wire.openai.answer.shapes import (
     without_halves_of_pairs,
 )
 from gateway.wire.openai.error import error_event, read_error
-from gateway.wire.openai.usage import usage_from_wire, with_tool_calls
+from gateway.wire.openai.usage import calls_in, usage_from_wire, with_tool_calls
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
 _RESPONSE = b'"response"'
+_ITEM_DONE = "response.output_item.done"
 _UNFINISHED = frozenset({"queued", "in_progress"})
 
 
@@ -58,7 +65,7 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     response = response_of(body)
     places = locate(body) if len(body) <= MAX_DECODED_BYTES else places_in(body, response)
     observed.is_unfinished = response.status in _UNFINISHED
-    _note_response(observed, response, is_last=not observed.is_unfinished)
+    _note_response(observed, response, body, is_last=not observed.is_unfinished)
     observed.is_error = is_raw_error(response.error)
     if observed.final is None:
         observed.collects_text = True
@@ -113,6 +120,7 @@ class ResponseStream:
     model: str
     observed: Observed
     _splitter: EventSplitter
+    _completed: Counter[str] = field(default_factory=Counter)  # calls of the provider's own tools
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -135,6 +143,8 @@ class ResponseStream:
         try:
             decoded = decode_event(payload)
             self._note_delta(decoded)
+            if not self.observed.has_content and is_odd_event(decoded.type):
+                self.observed.has_odd = not is_raw_error(decoded.error) or self.observed.has_odd
             is_bare = decoded.type is None and is_raw_error(decoded.error)
             self.observed.is_error = (
                 self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
@@ -144,7 +154,10 @@ class ResponseStream:
                     self.observed.note_final(usage)
                 return error_event("upstream_error", read_error(payload).message, is_responses=True)
             if not bytes(decoded.response):
-                if decoded.type == "error" and (usage := usage_in(payload)) is not None:
+                if decoded.item is not ABSENT and decoded.type == _ITEM_DONE:
+                    self._note_item(decoded.item)
+                states_usage = decoded.type == "error" or decoded.usage is not ABSENT
+                if states_usage and (usage := usage_in(payload)) is not None:
                     self.observed.note_final(usage)
                 return event
             return changed(
@@ -156,6 +169,13 @@ class ResponseStream:
                 return changed(self._rewritten_event(shown.text), shown.restored)
             note_unread_event(self.observed, payload)
             return event
+
+    def _note_item(self, item: msgspec.Raw) -> None:
+        """Record a finished item of the output, if it is a call of the provider's own tool."""
+        listed = msgspec.Raw(b"[%b]" % bytes(item))
+        for name in calls_in(listed):
+            self.observed.note_call(name)
+        self._completed.update(calls_in(listed, only_completed=True))
 
     def _note_delta(self, decoded: ResponseEvent) -> None:
         """Record an event with generated content, and its text if the gateway has to count it."""
@@ -177,7 +197,7 @@ class ResponseStream:
         body = bytes(decoded.response)
         response = response_of(body)
         is_last = decoded.type in FINAL_RESPONSE_EVENTS
-        _note_response(self.observed, response, is_last=is_last)
+        _note_response(self.observed, response, body, is_last=is_last, completed=self._completed)
         self.observed.is_done = self.observed.is_done or is_last
         place = locate_one(payload, _RESPONSE, body)
         return spliced(
@@ -199,14 +219,50 @@ def response_stream(*, model: str, collects_text: bool = False) -> ResponseStrea
     )
 
 
-def _note_response(observed: Observed, response: ResponseBody, *, is_last: bool) -> None:
-    """Record a response object's id, tier, status and usage; the usage is final if `is_last`."""
+def _note_response(
+    observed: Observed,
+    response: ResponseBody,
+    body: bytes,
+    *,
+    is_last: bool,
+    completed: Mapping[str, int] = MappingProxyType({}),
+) -> None:
+    """Record a response object's id, tier, status and usage; the usage is final if `is_last`.
+
+    `completed` are the calls of the provider's own tools in earlier events whose status says so.
+    """
     observed.upstream_id = response.id or observed.upstream_id
-    observed.service_tier = response.service_tier or observed.service_tier
+    if is_last:
+        observed.note_tier(response.service_tier)
+    else:
+        observed.echoed_tier = agreed_tier(observed.echoed_tier, response.service_tier)
     observed.finish_reason = response.status or observed.finish_reason
     if not is_last:
         if is_there(response.usage):
             observed.note_running(response.usage, usage_from_wire)
-    elif (usage := usage_of(response)) is not None:
+        return
+    _note_calls(observed, response, completed)
+    if (usage := usage_of(response)) is not None:
+        if usage.output_tokens == 0 and not observed.has_content:
+            observed.has_odd = observed.has_odd or is_odd_response(body)
         observed.note_final(with_tool_calls(usage, response.output))
         note_usage_detail(observed, response.usage)
+
+
+def _note_calls(observed: Observed, response: ResponseBody, completed: Mapping[str, int]) -> None:
+    """Record the calls of the provider's own tools in a response's output, or in earlier events.
+
+    A figure of the usage is compared with the calls alone whose status is `completed`: xAI's output
+    lists failed ones, which are not billed.
+    """
+    listed = calls_in(response.output)
+    if not listed and not observed.calls:
+        return  # nearly every response
+    stated = usage_of(response) or TokenUsage()
+    sure = calls_in(response.output, only_completed=True)
+    for name in {*listed, *observed.calls}:
+        if getattr(stated, name) is not None:
+            calls = max(sure.get(name, 0), completed.get(name, 0))
+        else:
+            calls = max(listed.get(name, 0), observed.calls.get(name, 0))
+        observed.note_call(name, calls - observed.calls.get(name, 0))

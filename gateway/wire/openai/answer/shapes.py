@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import SMALL_BYTES, is_raw_error
 from gateway.wire.members import MalformedJson
@@ -60,6 +61,7 @@ class Chunk(msgspec.Struct):
     usage_breakdown: msgspec.Raw = ABSENT  # Groq's compound systems
     data: msgspec.Raw = ABSENT  # embeddings, scores
     results: msgspec.Raw = ABSENT  # of a rerank
+    meta: msgspec.Raw = ABSENT  # of a rerank, Cohere's
     metrics: msgspec.Raw = ABSENT
     timings: msgspec.Raw = ABSENT  # llama.cpp's
 
@@ -100,6 +102,8 @@ class ResponseEvent(msgspec.Struct):
     delta: msgspec.Raw = ABSENT
     output_index: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
+    usage: msgspec.Raw = ABSENT  # of an event of no known type
+    item: msgspec.Raw = ABSENT
 
 
 def _undecoded(kind: type[msgspec.Struct]) -> type[msgspec.Struct]:
@@ -169,6 +173,9 @@ def _with_texts(known: Known, raw: Any) -> Known:
         elif is_there(value) and name != "choices":
             with suppress(*UNREADABLE):
                 setattr(known, name, _decode_text(value))
+                continue
+            if name == "service_tier":
+                setattr(known, name, UNKNOWN_TIER)  # it may stand for any tier
     return known
 
 
@@ -234,8 +241,8 @@ def note_unread_event(observed: Observed, payload: bytes) -> None:
 def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
     """Record the tier, the place and the figures beside tokens in a final usage."""
     if may_have_detail(raw):
-        observed.service_tier = stated_tier(raw) or observed.service_tier
-        observed.stated_geo = stated_geo(raw)
+        observed.note_tier(stated_tier(raw))
+        observed.note_geo(stated_geo(raw))
         observed.note_detail(usage_detail(raw))
 
 
