@@ -76,8 +76,7 @@ class ProviderFacts:
     keeps the cached prompts of one salt from those of another; `salts_if_stated`: older versions
     refuse it, so only a policy that says `prompt_cache: separate` sends it. `text_forms` are the
     forms in which its tokenizers read a text; without a source, any. `tier_header` is a header of
-    its answers that states the served service tier, and `cost_header` one that states its cost in
-    USD. `sources` say who states all this.
+    its answers that states the served service tier. `sources` say who states all this.
     """
 
     name: str
@@ -113,7 +112,6 @@ class ProviderFacts:
     salts_if_stated: bool = False
     text_forms: TextForms = TextForms.ANY
     tier_header: str | None = None
-    cost_header: str | None = None
     adapts_requests: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -523,12 +521,7 @@ _ENTRIES = (
         ),
     ),
     # Servers know only the one member or only the other, and ignore unknown members.
-    ProviderFacts(
-        name=OPENAI_COMPATIBLE,
-        title="another server of OpenAI's dialect",
-        # LiteLLM's (docs.litellm.ai/docs/proxy/response_headers, by name; the page was not read)
-        cost_header="x-litellm-response-cost",
-    ),
+    ProviderFacts(name=OPENAI_COMPATIBLE, title="another server of OpenAI's dialect"),
 )
 PROVIDERS: Mapping[str, ProviderFacts] = {entry.name: entry for entry in _ENTRIES}
 # The same servers at an address without a path: they speak a dialect of their own there.

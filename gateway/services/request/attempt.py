@@ -49,7 +49,7 @@ from gateway.services.request.meter import Meter
 from gateway.services.request.totals import OnSettled, RequestTotals
 from gateway.wire.dialect import Translation
 from gateway.wire.observed import Observed
-from gateway.wire.openai.usage_detail import PROVIDER_COST, receipt_usd
+from gateway.wire.openai.usage_detail import PROVIDER_COST
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
@@ -89,7 +89,6 @@ class Attempt(Struct, kw_only=True):
     http_status: int | None = None
     stated_region: str | None = None  # the region that the upstream's headers report
     stated_tier: str | None = None  # the service tier that the upstream's headers report
-    stated_cost_usd: str | None = None  # the cost that the upstream's headers report
     headers_s: float | None = None
     first_token_s: float | None = None
     last_token_s: float | None = None
@@ -109,9 +108,6 @@ class Attempt(Struct, kw_only=True):
         tier_header = self.candidate.deployment.provider_facts.tier_header
         if tier_header is not None:
             self.stated_tier = (headers.get(tier_header) or "")[:MOST_TIER_CHARS] or None
-        cost_header = self.candidate.deployment.provider_facts.cost_header
-        if cost_header is not None and (cost := headers.get(cost_header)):
-            self.stated_cost_usd = receipt_usd(cost)
 
     def note_progress(self) -> None:
         """Record that a part of the upstream's answer arrived, with its times.
@@ -419,9 +415,7 @@ class Attempt(Struct, kw_only=True):
             service_tier=self._priced_tier,
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
-            usage_detail=observed.usage_detail
-            if self.stated_cost_usd is None
-            else {PROVIDER_COST: self.stated_cost_usd, **observed.usage_detail},
+            usage_detail=observed.usage_detail,
         )
 
     def _ttft_s(self) -> float | None:

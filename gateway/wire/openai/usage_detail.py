@@ -140,11 +140,6 @@ def _nested(name: str, value: bytes) -> Iterator[tuple[str, Detail]]:
             yield f"{name}.{inner}", detail
 
 
-def receipt_usd(text: str) -> str | None:
-    """Return an amount of dollars in a header as plain dollars, None if it is no amount."""
-    return _money(text.encode(), Decimal(1))
-
-
 def _money(value: bytes, units_per_usd: Decimal) -> str | None:
     """Return an amount as plain dollars, None if it is no amount."""
     number = _number(value)
