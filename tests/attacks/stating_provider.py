@@ -44,11 +44,6 @@ CASES: Mapping[str, Statement] = {
     "untimed-writes": Statement(
         usage={"cache_creation_input_tokens": 500, "inference_geo": "global"}
     ),
-    # Our cost of its counts is USD 0.0015.
-    "receipt-above": Statement(usage={"cost": 0.0016}),
-    "receipt-equal": Statement(usage={"cost": 0.0015000000000000001}),
-    "receipt-below": Statement(usage={"cost": 0.0001}),
-    "ticks-above": Statement(usage={"cost_in_usd_ticks": 16_000_000}),
     "tier-twice": Statement(members={"service_tier": "flex"}, usage={"service_tier": "default"}),
     "tier-object": Statement(members={"service_tier": {"name": "flex"}}),
     "tier-in-usage": Statement(usage={"service_tier": "flex"}),

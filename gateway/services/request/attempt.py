@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import Decimal
 from typing import cast
 from uuid import UUID
 
@@ -19,7 +18,7 @@ from msgspec.structs import replace
 from gateway.domain.budgets.budgets import Account, Hold
 from gateway.domain.ledger.records import Intent
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.domain.money import nusd_from_usd, plain_usd
+from gateway.domain.money import plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.places.regions import OTHER_PLACE
 from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
@@ -49,7 +48,6 @@ from gateway.services.request.meter import Meter
 from gateway.services.request.totals import OnSettled, RequestTotals
 from gateway.wire.dialect import Translation
 from gateway.wire.observed import Observed
-from gateway.wire.openai.usage_detail import PROVIDER_COST
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
@@ -231,13 +229,11 @@ class Attempt(Struct, kw_only=True):
         self, outcome: Outcome, *, was_served: bool, counted: Counted | None
     ) -> UsageEvent:
         """Return the attempt's settled event, marked suspect if the upstream reported another
-        place, or a receipt above the cost.
+        place.
         """
         event = self._as_event(
             outcome, self._last_settlement(was_served=was_served, counted=counted)
         )
-        if event.usage_detail and _is_below_receipt(event):
-            event = replace(event, is_suspect=True)
         found = self._contradiction()
         if found is None:
             return event
@@ -646,16 +642,6 @@ def _begun_event(
         queue_s=queue_s,
         degraded=ranking.degraded_at(choice),
     )
-
-
-def _is_below_receipt(event: UsageEvent) -> bool:
-    """Return True if an event costs less than the provider's own receipt for it, by more than the
-    rounding of its lines.
-    """
-    receipt_usd = event.usage_detail.get(PROVIDER_COST)
-    if event.cost_nusd is None or not isinstance(receipt_usd, str):
-        return False
-    return nusd_from_usd(Decimal(receipt_usd)) > event.cost_nusd + len(event.lines)
 
 
 def _asked_tier(request: Request) -> str | None:
