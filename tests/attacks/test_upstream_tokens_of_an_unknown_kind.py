@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.pricing.cache_writes import longest_kind
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.domain.request.asked_lifetime import asked_lifetime
 from gateway.wire.anthropic import usage as anthropic
 from gateway.wire.bedrock import usage as bedrock
 from gateway.wire.gemini import usage as gemini
@@ -85,7 +85,7 @@ READERS = {"openai": openai_usage, "anthropic": anthropic_usage, "bedrock": bedr
     [
         (None, {}, 12, UsageSource.PROVIDER),
         ("1h", {}, 20, UsageSource.ESTIMATED),
-        ("24h", {}, 25, UsageSource.ESTIMATED),
+        ("12h", {}, 25, UsageSource.ESTIMATED),
         ("1h", {"5m": 400}, 12, UsageSource.PROVIDER),
         ("1h", {"1h": 400}, 20, UsageSource.PROVIDER),
     ],
@@ -98,9 +98,8 @@ def test_a_write_without_a_lifetime_is_for_the_asked_one(
     dialect: str,
 ) -> None:
     usage = READERS[dialect](400, lifetimes)
-    body = json.dumps({"cache_control": {"ttl": asked or "5m"}}).encode()
     made = settled(
-        usage, price=price(_TEXT), held_nusd=HELD_NUSD, asked_lifetime=asked_lifetime(body)
+        usage, price=price(_TEXT), held_nusd=HELD_NUSD, asked_writes=longest_kind({asked or "5m"})
     )
     assert made.cost_nusd == (600 * 10 + 400 * usd_per_mtok + 10 * 50) * 1000
     assert made.source is source

@@ -1,11 +1,11 @@
 """States, by lifetime, how much dearer than plain input a write to a provider's prompt cache is.
 
-Facts only, for prices that do not list the writes: `domain.request.unpriced` decides with them.
+`domain.request.unpriced` and the settlement decide with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
 from gateway.domain.pricing.tokens import TokenKind
@@ -30,3 +30,17 @@ FACTORS: Mapping[TokenKind, Decimal] = {
     TokenKind.CACHE_WRITE_30M: Decimal("1.25"),
     TokenKind.CACHE_WRITE_1H: Decimal(2),
 }
+# The longest first. One that no schema names may be the longest that has a stated factor.
+_LONGEST = (
+    ("12h", TokenKind.CACHE_WRITE_12H),
+    ("1h", TokenKind.CACHE_WRITE_1H),
+    (ANY_LIFETIME, TokenKind.CACHE_WRITE_1H),
+    ("30m", TokenKind.CACHE_WRITE_30M),
+)
+
+
+def longest_kind(lifetimes: Iterable[str]) -> TokenKind | None:
+    """Return the kind of the writes for the longest of the asked lifetimes; None if all of them are
+    the provider's own shortest time.
+    """
+    return next((kind for name, kind in _LONGEST if name in lifetimes), None)

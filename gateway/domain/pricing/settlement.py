@@ -58,8 +58,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     no output side. If another operation's usage lacks it, the answer's tokens are unknown and not
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
-    `asked_lifetime` is the count of the longest cache lifetime that the request asked for, None if
-    it asked for none.
+    `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
+    for, None if it asked for none.
     """
 
     final: TokenUsage | None = None
@@ -73,7 +73,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     has_prompt: bool = True
     fee: UncountedFee | None = None
     calls: Mapping[str, int] = {}
-    asked_lifetime: str | None = None
+    asked_writes: TokenKind | None = None
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -247,7 +247,7 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = counted
         try:
             price = self.price.for_tier(self.service_tier)
-            priced = _with_known_kinds(usage, price, evidence.asked_lifetime)
+            priced = _with_known_kinds(usage, price, evidence.asked_writes)
             receipt = plausible_lines(priced, price)
         except ValueError:  # a kind or a service tier that the price does not cover
             return self.hold(usage, reported=reported, is_suspect=True)
@@ -282,14 +282,16 @@ class _Bill(Struct, frozen=True, gc=False):
         )
 
 
-def _with_known_kinds(usage: TokenUsage, price: Price, asked_lifetime: str | None) -> TokenUsage:
+def _with_known_kinds(
+    usage: TokenUsage, price: Price, asked_writes: TokenKind | None
+) -> TokenUsage:
     """Return the usage with its tokens of an unknown kind as the dearest kind that the price has,
     and writes to the cache without a lifetime as those of the asked one; the same object if it has
     neither.
     """
     found: dict[str, int | None] = {}
-    if asked_lifetime is not None and usage.cache_write_tokens and not _names_lifetime(usage):
-        found[asked_lifetime] = usage.cache_write_tokens
+    if asked_writes is not None and usage.cache_write_tokens and not _names_lifetime(usage):
+        found[f"{asked_writes}_tokens"] = usage.cache_write_tokens
     if usage.unknown_input_tokens or usage.unknown_output_tokens:
         rates = price.steps(usage.input_tokens or 0)
         for side in ("input", "output"):

@@ -22,6 +22,7 @@ from gateway.domain.money import plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.places.regions import OTHER_PLACE
 from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
+from gateway.domain.pricing.cache_writes import longest_kind
 from gateway.domain.pricing.pricing import Price, tier_name
 from gateway.domain.pricing.settlement import (
     Counted,
@@ -33,7 +34,6 @@ from gateway.domain.pricing.settlement import (
 )
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.providers.table import TextForms
-from gateway.domain.request.asked_lifetime import asked_lifetime
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
 from gateway.domain.request.rounds import Rounds
@@ -368,7 +368,7 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
             calls=self.observed.calls,
-            asked_lifetime=asked_lifetime(self.request.body.body)
+            asked_writes=longest_kind(self.request.body.facts.cache_lifetimes)
             if final is not None and final.cache_write_tokens
             else None,
         )
