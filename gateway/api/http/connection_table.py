@@ -28,7 +28,8 @@ class ConnectionTable:
     first.
 
     A served connection is never closed for a new one, so a flood of idle sockets only displaces
-    itself; a flood of served ones is not kept (`is_crowded`).
+    itself; a flood of served ones is not kept. `is_crowded`: so many connections were served that
+    none is kept after its answer.
     """
 
     def __init__(
@@ -43,12 +44,8 @@ class ConnectionTable:
         self.tasks: set[asyncio.Task[None]] = set()
         self._unserved: dict[TableEntry, None] = {}
         self._most_served = SHARE_OF_SERVED * limits.connections
+        self.is_crowded = False
         self.count_closed = on_closed
-
-    @property
-    def is_crowded(self) -> bool:
-        """Return True if so many connections were served that none is kept after its answer."""
-        return len(self.open) - len(self._unserved) > self._most_served
 
     def admit(self, new: TableEntry) -> None:
         """Add an accepted connection.
@@ -68,10 +65,17 @@ class ConnectionTable:
 
     def note_served(self, one: TableEntry) -> None:
         """Record that a connection sent a complete head."""
-        self._unserved.pop(one, None)
+        if one in self._unserved:
+            del self._unserved[one]
+            self._count_served()
 
     def forget(self, one: TableEntry) -> None:
         """Remove a closed connection from the table."""
         self.open.discard(one)
         self._unserved.pop(one, None)
         self.deadlines.forget(one)
+        self._count_served()
+
+    def _count_served(self) -> None:
+        """Update `is_crowded`."""
+        self.is_crowded = len(self.open) - len(self._unserved) > self._most_served

@@ -247,7 +247,13 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = counted
         try:
             price = self.price.for_tier(self.service_tier)
-            priced = _with_known_kinds(usage, price, evidence.asked_writes)
+            priced = usage
+            if (
+                evidence.asked_writes is not None
+                or usage.unknown_input_tokens
+                or usage.unknown_output_tokens
+            ):
+                priced = _with_known_kinds(usage, price, evidence.asked_writes)
             receipt = plausible_lines(priced, price)
         except ValueError:  # a kind or a service tier that the price does not cover
             return self.hold(usage, reported=reported, is_suspect=True)
