@@ -33,7 +33,7 @@ EVENTS = 50
 OPENED_IN = {
     ("gateway/storage/postgres/database.py", "_opened"): "the session function sets all settings",
     ("gateway/storage/postgres/database.py", "__init__"): "the pool, which opens by that function",
-    ("gateway/storage/postgres/logins.py", "_accepts_login"): "runs no statement",
+    ("gateway/storage/postgres/logins.py", "_refusal"): "runs no statement",
     ("gateway/storage/postgres/embedded.py", "_ensure_login"): "runs no statement",
     ("gateway/storage/postgres/embedded.py", "_superuser"): "asks for durable commits itself",
 }
