@@ -191,13 +191,14 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @contextmanager
     def behind_end(self) -> Iterator[None]:
-        """Meter a part that comes after the answer's end: it counts as any other, and changes
-        neither the end nor its reason.
+        """Meter a part that comes after the answer's end: a usage counts as any other, and content
+        changes neither the end, nor its reason, nor the final usage.
         """
-        ended = self.is_done, self.is_error, self.finish_reason
+        ended, final = (self.is_done, self.is_error, self.finish_reason), self.final
         self.is_done = False
         yield
         self.is_done, self.is_error, self.finish_reason = ended
+        self.final = self.final or final
 
     def note_tier(self, stated: str | None) -> None:
         """Record the service tier that a part of the answer states; None if it states none."""

@@ -85,7 +85,8 @@ class OllamaReader:
         if members is None:
             self.observed.note_unread()
         elif self.observed.is_done:
-            self._meter(members)
+            with self.observed.behind_end():
+                self._meter(members)
         else:
             yield from self.read(members)
 
