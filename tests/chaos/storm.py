@@ -347,12 +347,15 @@ def _judge(
                 "WHERE team = 'hostile' GROUP BY key_id"
             ).fetchall()
         )
-        # A tool with a fee of which no answer tells the number is unknown, at its hold.
+        # A tool with a fee of which no answer tells the number is unknown, at its hold. An attempt
+        # of which nothing was served, as on a connection that had just ended, is free: the books
+        # below agree on it.
         suspect = connection.execute(
             "SELECT deployment, operation, usage_source, is_suspect, cost_nusd, held_nusd, "
             "features::text, request_id::text "
             "FROM tollgate.usage_events WHERE is_suspect OR cost_nusd > held_nusd "
-            "OR NOT (usage_source = 'provider' OR usage_source = 'unknown' AND features ? 'hosted')"
+            "OR NOT (usage_source IN ('provider', 'none') "
+            "OR usage_source = 'unknown' AND features ? 'hosted')"
         ).fetchall()
         (unknown,) = connection.execute(
             "SELECT count(*) FROM tollgate.usage_events WHERE usage_source = 'unknown'"
