@@ -143,34 +143,30 @@ CONTAINER_SIZES: Mapping[str, Decimal] = {
     "16g": Decimal("0.48"),
     "64g": Decimal("1.92"),
 }
-_OPENAI_CONTAINERS = (
-    *(
-        ToolFacts(
-            tools=(CODE_INTERPRETER + size,),
-            reads_again=True,
-            limit=RoundLimit.MAX_TOOL_CALLS,
-            most_call_usd=usd,
-            source=f"{_OPENAI}; {_OPENAI_PRICES}",
-        )
-        for size, usd in CONTAINER_SIZES.items()
-    ),
-    ToolFacts(
-        tools=(CODE_INTERPRETER + ANY_SIZE, "containerauto", "containerreference"),
+
+
+def _openai_tool(
+    *tools: str,
+    kind: str | None = None,
+    usd: Decimal | None = None,
+    source: str = f"{_OPENAI}; {_OPENAI_PRICES}",
+    is_floor: bool = False,
+) -> ToolFacts:
+    """Return a row of OpenAI's tools in responses: all are bounded in the same way. A tool without
+    a fee, or with a kind of calls, stands in the answer.
+    """
+    return ToolFacts(
+        tools=tools,
         reads_again=True,
         limit=RoundLimit.MAX_TOOL_CALLS,
-        most_call_usd=CONTAINER_SIZES["64g"],
-        source=f"{_OPENAI}; {_OPENAI_PRICES}",
-    ),
-    ToolFacts(
-        tools=(CODE_INTERPRETER,),
-        reads_again=True,
-        limit=RoundLimit.MAX_TOOL_CALLS,
-        bills_as="code_interpreter",
-        is_counted=True,
-        most_call_usd=Decimal("0.03"),
-        source=f"{_OPENAI}; {_OPENAI_PRICES}",
-    ),
-)
+        bills_as=kind,
+        is_counted=kind is not None or usd == _NO_FEE,
+        most_call_usd=usd,
+        source=source,
+        is_floor=is_floor,
+    )
+
+
 _OPENAI_RESPONSES = ToolsAt(
     caps_all_rounds=True,
     source=_OPENAI,
@@ -182,45 +178,17 @@ _OPENAI_RESPONSES = ToolsAt(
             most_call_usd=_NO_FEE,
             source=_OPENAI_TOOLS,
         ),
-        *(
-            ToolFacts(
-                tools=(name,),
-                reads_again=True,
-                limit=RoundLimit.MAX_TOOL_CALLS,
-                bills_as="web_search",
-                is_counted=True,
-                most_call_usd=_OPENAI_SEARCH_USD,
-                is_floor=name == "websearchpreview",
-                source=f"{_OPENAI}; {_OPENAI_PRICES}",
-            )
-            for name in ("websearchpreview", "websearch")
+        _openai_tool("websearchpreview", kind="web_search", usd=_OPENAI_SEARCH_USD, is_floor=True),
+        _openai_tool("websearch", kind="web_search", usd=_OPENAI_SEARCH_USD),
+        _openai_tool("filesearch", kind="file_search", usd=Decimal("0.0025")),
+        *(_openai_tool(CODE_INTERPRETER + size, usd=usd) for size, usd in CONTAINER_SIZES.items()),
+        _openai_tool(
+            *(CODE_INTERPRETER + ANY_SIZE, "containerauto", "containerreference"),
+            usd=CONTAINER_SIZES["64g"],
         ),
-        ToolFacts(
-            tools=("filesearch",),
-            reads_again=True,
-            limit=RoundLimit.MAX_TOOL_CALLS,
-            bills_as="file_search",
-            is_counted=True,
-            most_call_usd=Decimal("0.0025"),
-            source=f"{_OPENAI}; {_OPENAI_PRICES}",
-        ),
-        *_OPENAI_CONTAINERS,
-        ToolFacts(
-            tools=("imagegeneration",),
-            reads_again=True,
-            limit=RoundLimit.MAX_TOOL_CALLS,
-            bills_as="image_generation",
-            is_counted=True,
-            source=_OPENAI,
-        ),
-        ToolFacts(
-            tools=("mcp", "toolsearch"),
-            reads_again=True,
-            limit=RoundLimit.MAX_TOOL_CALLS,
-            is_counted=True,
-            most_call_usd=_NO_FEE,
-            source=_OPENAI,
-        ),
+        _openai_tool(CODE_INTERPRETER, kind="code_interpreter", usd=Decimal("0.03")),
+        _openai_tool("imagegeneration", kind="image_generation", source=_OPENAI),
+        _openai_tool("mcp", "toolsearch", usd=_NO_FEE, source=_OPENAI),
         ToolFacts(  # a stored prompt may have any of these
             tools=("prompt",),
             reads_again=None,
@@ -379,9 +347,10 @@ _OPENROUTER_PLUGINS = ToolFacts(
 )
 
 
-# By its name: the kind of its calls. The usage counts the searches alone, so no answer states the
-# fee of another tool. A tool that is not here may be another model.
+# By its name: the kind of its calls, None for those without a fee. The usage counts the searches
+# alone, so no answer states the fee of another tool. A tool that is not here may be another model.
 _OPENROUTER_KINDS = {
+    "datetime": None,
     "websearch": "web_search",
     "webfetch": "web_search",
     "imagegeneration": "image_generation",
@@ -394,15 +363,6 @@ def _openrouter_tools(limit: RoundLimit | None) -> tuple[ToolFacts, ...]:
     """Return the rows of OpenRouter's own tools in one operation."""
     return (
         _OPENROUTER_OTHER,
-        ToolFacts(
-            tools=("openrouter:datetime",),
-            reads_again=True,
-            limit=limit,
-            most_rounds=30,
-            is_counted=True,
-            most_call_usd=_NO_FEE,
-            source=_OPENROUTER,
-        ),
         *(
             ToolFacts(
                 tools=(f"openrouter:{name}",),
@@ -410,7 +370,8 @@ def _openrouter_tools(limit: RoundLimit | None) -> tuple[ToolFacts, ...]:
                 limit=limit,
                 most_rounds=30,
                 bills_as=kind,
-                is_counted=name == "websearch",
+                is_counted=name == "websearch" or kind is None,
+                most_call_usd=_NO_FEE if kind is None else None,
                 source=_OPENROUTER,
             )
             for name, kind in _OPENROUTER_KINDS.items()
