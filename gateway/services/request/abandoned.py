@@ -185,18 +185,19 @@ class AbandonedAnswers:
         exchange.is_ended = True
 
     async def _drain(self, exchange: UpstreamAnswer, outcome: Outcome) -> None:
-        """Read an abandoned answer to its end, within limits, and settle it by its usage."""
+        """Read an abandoned answer to its end, within limits, and settle it by its usage; at its
+        hold if it is left before its end and its provider bills the rest.
+        """
+        is_left = True
         try:
             async with asyncio.timeout(self._limits.seconds):
                 await exchange.read_on(max_events=self._limits.events)
-            is_left = exchange.has_more
-        except TimeoutError:  # of the limit; an upstream that stalls is a `RequestError`
-            is_left = True
-        except (RequestError, EventTooLarge):
-            is_left = False  # the upstream's end: the usage observed so far counts
+        except (RequestError, EventTooLarge):  # the upstream's end, also of one that stalls
+            is_left = False
+        except TimeoutError:
+            pass
         except Exception:  # the background task's boundary
             log.exception("drain_failed", request_id=str(exchange.attempt.request.request_id))
-            is_left = True
         if is_left and _is_still_billed(exchange):
             _settle_at_hold(exchange, outcome)
             return

@@ -260,14 +260,16 @@ class Attempt(Struct, kw_only=True):
         first, second = self.observed.stated_geo, self.observed.other_geo
         if first is None and self.stated_region is None:
             return None  # nearly every answer
-        found = None
-        for stated in (
+        places = (
             self.stated_region,
             *(stated_region({}, geo) for geo in (first, second) if geo),
-        ):
-            if stated is not None and found is None:
-                found = self.decision.contradiction(stated, self.candidate.deployment)
-        return found
+        )
+        contradictions = (
+            self.decision.contradiction(stated, self.candidate.deployment)
+            for stated in places
+            if stated is not None
+        )
+        return next((found for found in contradictions if found is not None), None)
 
     @property
     def _price(self) -> Price:
