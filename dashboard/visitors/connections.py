@@ -13,6 +13,7 @@ import termios
 from array import array
 from asyncio import TimerHandle
 from collections import Counter
+from itertools import islice
 from typing import ClassVar
 
 import uvicorn.config
@@ -116,8 +117,8 @@ class LimitedConnection(HttpToolsProtocol):
         """Return the connection of an address, or of any, that makes room for this newest one."""
         is_flood = len(self.unasked) > 1 + SHARE_OF_UNASKED * self.most
         for queue in (self.idle, self.unread, self.unasked if is_flood else {}, self.people):
-            found = [one for one in queue if address in (None, one._address)][:MOST_TRIES]
-            for one in found:
+            theirs = (one for one in queue if address in (None, one._address))
+            for one in islice(theirs, MOST_TRIES):
                 if queue is self.unread or queue is self.unasked or not one._has_arrivals():
                     return one
         return next(one for one in self.unasked if address in (None, one._address))
