@@ -19,6 +19,7 @@ import httpx2
 import pytest
 
 from gateway.cli.up.children import Children
+from gateway.storage.postgres.embedded import turn_log_over
 from gateway.telemetry.log_writer import LogWriter
 from gateway.telemetry.logs import line_about_dropped
 from tests import plain_http
@@ -179,9 +180,7 @@ def test_a_closed_pipe_costs_lines_and_raises_nothing() -> None:
 
 def test_the_logs_of_up_stay_small(tmp_path: Path) -> None:
     """They grew until the journal's disk was full, which is 503 for every caller."""
-    other = tmp_path / "server.log"
-    other.write_bytes(b"y" * 300_000)
-    children = Children(tmp_path / "logs", others=(other,), most_log_bytes=100_000)
+    children = Children(tmp_path / "logs", most_log_bytes=100_000)
     flood = (
         "import pathlib, time\n"
         "for number in range(4_000): print(number, 'x' * 50, flush=True)\n"
@@ -200,5 +199,12 @@ def test_the_logs_of_up_stay_small(tmp_path: Path) -> None:
     children.stop()
     # At the beginning of the file: a child that kept its position would leave a hole before it.
     assert log.read_text() == "later\n"
+
+
+def test_the_log_of_the_database_stays_small(tmp_path: Path) -> None:
+    """Each process that uses the embedded server turns it over, with `up` and without."""
+    other = tmp_path / "server.log"
+    other.write_bytes(b"y" * 300_000)
+    turn_log_over(other, most_bytes=100_000)
     assert other.stat().st_size == 0
     assert other.with_suffix(".log.1").stat().st_size == 300_000

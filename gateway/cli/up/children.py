@@ -33,13 +33,9 @@ class ChildFailed(OperatorError):
 class Children:
     """The running processes, in their starting order; `stop` ends them."""
 
-    def __init__(
-        self, logs: Path, *, others: Sequence[Path] = (), most_log_bytes: int = MOST_LOG_BYTES
-    ) -> None:
-        """Start without processes; make the folder of their logs. `others` are logs of processes
-        that live beside them, which are kept as small.
-        """
-        self.logs, self._other_logs, self._most_log_bytes = logs, others, most_log_bytes
+    def __init__(self, logs: Path, *, most_log_bytes: int = MOST_LOG_BYTES) -> None:
+        """Start without processes; make the folder of their logs."""
+        self.logs, self._most_log_bytes = logs, most_log_bytes
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._may_end: set[str] = set()
         logs.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -59,7 +55,7 @@ class Children:
 
         The child keeps its descriptor; lines that it writes during the copy may be lost.
         """
-        for path in (*map(self.log_path, self._running), *self._other_logs):
+        for path in map(self.log_path, self._running):
             if path.exists() and path.stat().st_size > self._most_log_bytes:
                 shutil.copyfile(path, path.with_suffix(".log.1"))
                 os.truncate(path, 0)

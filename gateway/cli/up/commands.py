@@ -138,8 +138,7 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
                 owner.database.close()
                 stores = opened.enter_context(toolbox.open_stores())
                 key = _demo_key(toolbox, stores)
-            database_log = options.home / "pg" / "server.log"
-            children = Children(options.home / "logs", others=(database_log,))
+            children = Children(options.home / "logs")
             try:
                 _bring_up(
                     toolbox,
