@@ -357,12 +357,22 @@ _OPENROUTER_KINDS = {
     "shell": "code_interpreter",
     "": "other_model",
 }
+# "If you don't explicitly specify an engine, OpenRouter will default first to the model's native
+# file processing capabilities, and if that's not available, we will use the mistral-ocr engine",
+# at a fee by the page that no usage states.
+_OPENROUTER_FILES = "fileparser"
 
 
 def _openrouter_tools(limit: RoundLimit | None) -> tuple[ToolFacts, ...]:
     """Return the rows of OpenRouter's own tools in one operation."""
     return (
         _OPENROUTER_OTHER,
+        ToolFacts(
+            tools=(_OPENROUTER_FILES,),
+            reads_again=None,
+            bills_as="file_search",
+            source="openrouter.ai/docs/guides/overview/multimodal/pdfs, 2026-11-29",
+        ),
         *(
             ToolFacts(
                 tools=(f"openrouter:{name}",),
@@ -385,11 +395,13 @@ _OPENROUTER_RESPONSES = ToolsAt(
     rows=_openrouter_tools(RoundLimit.MAX_TOOL_CALLS),
     bounds_calls=False,
     limit_is_void_with="stop_server_tools_when",
+    with_files=_OPENROUTER_FILES,
     source=_OPENROUTER,
 )
 _OPENROUTER_CHAT = ToolsAt(
     rows=_openrouter_tools(None),
     bounds_calls=False,
+    with_files=_OPENROUTER_FILES,
     source=_OPENROUTER,
 )
 # "Up to 10 tool calls per request", and 1 of the mini system.

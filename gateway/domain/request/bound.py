@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
+from gateway.domain.pricing.cache_writes import SHORTEST_LIFETIME
 from gateway.domain.pricing.pricing import (
     MOST_NUSD,
     Price,
@@ -140,7 +141,13 @@ def bound_of(
         and (rounds is None or _are_bounded(rounds, window)),
         rounds=rounds,
     )
-    if bounds_rounds and (features or facts.capabilities or facts.cache_lifetimes or rounds):
+    if bounds_rounds and (
+        features
+        or facts.capabilities
+        or facts.cache_lifetimes
+        or rounds
+        or deployment.writes_cache
+    ):
         return _with_kinds(bound, facts, features, deployment=deployment, price=price)
     return bound
 
@@ -169,14 +176,19 @@ def _with_kinds(
     if "vision" in facts.capabilities:
         more_tokens = read_tokens * (_times_billed(deployment) - 1)
         nusd += hold_nusd(price, input_bound_tokens=more_tokens, output_bound_tokens=0)
-    if facts.cache_lifetimes:
-        nusd += _writes_nusd(facts, price, read_tokens)
+    if facts.cache_lifetimes or deployment.writes_cache:
+        nusd += _writes_nusd(facts, deployment, price, read_tokens)
     return replace(bound, nusd=min(nusd, MOST_NUSD))
 
 
-def _writes_nusd(facts: RequestFacts, price: Price, prompt_tokens: int) -> int:
+def _writes_nusd(
+    facts: RequestFacts, deployment: Deployment, price: Price, prompt_tokens: int
+) -> int:
     """Return the most that writes to the provider's cache cost beyond the dearest listed input."""
-    beyond = dearest_write_usd_per_mtok(facts, price) - price.dearest(*INPUT_KINDS)
+    lifetimes = facts.cache_lifetimes
+    if deployment.writes_cache and facts.operation not in WITHOUT_OUTPUT:
+        lifetimes |= {SHORTEST_LIFETIME}
+    beyond = dearest_write_usd_per_mtok(lifetimes, price) - price.dearest(*INPUT_KINDS)
     return tokens_hold_nusd(prompt_tokens, usd_per_mtok=beyond) if beyond > 0 else 0
 
 

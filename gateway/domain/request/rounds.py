@@ -11,6 +11,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment, HostedToolsRule
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import UncountedFee
@@ -78,11 +79,11 @@ def rounds_of(
     """
     tools = facts.hosted or ((_UNNAMED,) if "hosted_tools" in features else ())
     model = deployment.search_model
-    at = tools_at(deployment.provider_facts.name, facts.operation)
-    if facts.has_files and at.with_files is not None:
-        tools = (*tools, HostedTool(name=at.with_files, where="files"))
+    at = _tools_of(facts, deployment)
     if deployment.translates(facts.operation):
         tools = ()  # no translation carries them
+    if facts.has_files and at.with_files is not None:
+        tools = (*tools, HostedTool(name=at.with_files, where="files"))
     if not is_relied_on:
         rows = _rows(tools, at, model)
         return Rounds(
@@ -100,7 +101,16 @@ def rounds_of(
 
 def adds_tool(facts: RequestFacts, deployment: Deployment) -> bool:
     """Return True if the provider adds a tool of its own to a request with files."""
-    return tools_at(deployment.provider_facts.name, facts.operation).with_files is not None
+    return _tools_of(facts, deployment).with_files is not None
+
+
+def _tools_of(facts: RequestFacts, deployment: Deployment) -> ToolsAt:
+    """Return the tools of a provider in the operation in which a request is sent: translated ones
+    are chats.
+    """
+    is_translated = deployment.translates(facts.operation)
+    operation = Operation.CHAT if is_translated else facts.operation
+    return tools_at(deployment.provider_facts.name, operation)
 
 
 class _Plan:

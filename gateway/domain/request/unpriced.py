@@ -4,7 +4,7 @@ writes to a provider's cache at its stated rule; prices none itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 
 from msgspec import Struct
@@ -78,13 +78,13 @@ def _missing(
             yield f"ttl={lifetime}", _field_of(written)
 
 
-def dearest_write_usd_per_mtok(facts: RequestFacts, price: Price) -> Decimal:
-    """Return the dearest rate of the writes to the provider's cache that a request asks for: that
-    of the provider's stated rule if the price lists none. A lifetime that no schema names may be
-    any of them. 0 if it asks for none, and if the price lists all of them.
+def dearest_write_usd_per_mtok(lifetimes: Iterable[str], price: Price) -> Decimal:
+    """Return the dearest rate of writes to the provider's cache for some lifetimes: that of the
+    provider's stated rule if the price lists none. A lifetime that no schema names may be any of
+    them. 0 without a lifetime, and if the price lists all of them.
     """
     listed = {rate.kind for rate in price.rates}
-    kinds = {KIND_OF_LIFETIME.get(one) for one in facts.cache_lifetimes}
+    kinds = {KIND_OF_LIFETIME.get(one) for one in lifetimes}
     missing = (FACTORS.keys() if None in kinds else FACTORS.keys() & kinds) - listed
     factors = (FACTORS[kind] for kind in missing)
     return max(factors, default=Decimal(0)) * price.dearest(TokenKind.INPUT)

@@ -194,7 +194,12 @@ def hard(
         named=tuple(named.items()),
         cache_lifetimes=asked,
     )
-    made = {"provider": "openai", "is_self_hosted": False, "context_window": 1000}
+    made = {
+        "provider": "openai",
+        "model": "gpt-4o",
+        "is_self_hosted": False,
+        "context_window": 1000,
+    }
     return bound_of(
         facts,
         route=Route(name="assistant", deployments=("one",)),
@@ -214,6 +219,7 @@ def priced(*kinds: TokenKind, tier: str | None = None) -> Price:
     return replace(plain, rates=(*plain.rates, *more))
 
 
+WRITE, HOUR = TokenKind.CACHE_WRITE, TokenKind.CACHE_WRITE_1H
 SPOKEN, HEARD = TokenKind.AUDIO_OUTPUT, TokenKind.AUDIO_INPUT
 
 
@@ -247,7 +253,36 @@ def test_a_kind_without_a_rate_has_no_bound(
     assert hard(price, features, listed=frozenset({name})).unpriced is None
 
 
-WRITE, HOUR = TokenKind.CACHE_WRITE, TokenKind.CACHE_WRITE_1H
+@pytest.mark.parametrize(
+    ("provider", "model", "usd_per_mtok"),
+    [
+        ("openai", "gpt-5.6-sol", "1.25"),
+        ("openai", "gpt-6", "1.25"),
+        ("openai", "o5-mini", "1.25"),
+        ("azure_openai", "chat-of-ours", "1.25"),  # a name of its own hides the model
+        ("openrouter", "openai/gpt-5.10", "1.25"),
+        *(
+            ("openai", model, "1")
+            for model in ("gpt-4o", "gpt-3.5-turbo", "gpt-5", "gpt-5-mini", "gpt-5.5", "gpt-5.4-pro")
+        ),
+        *(("openai", model, "1") for model in ("o1", "o3-pro", "o4-mini", "gpt-oss-120b")),
+        ("openrouter", "openai/gpt-4.1", "1"),
+        ("openrouter", "mistralai/large", "1"),
+        ("anthropic", "claude-opus-4-8", "1"),
+    ],
+)
+def test_writes_to_a_cache_that_nobody_asked_for_are_held(
+    provider: str, model: str, usd_per_mtok: str
+) -> None:
+    """A price of one's own without a rate of writes was held as input alone."""
+    at = {"provider": provider, "model": model}
+    if provider == "azure_openai":
+        at["base_url"] = "https://one.openai.azure.com/openai/v1"
+    answer_nusd = 10 * 1000
+    held = hard(priced(), **at).nusd - answer_nusd
+    assert 0 <= held - 1000 * Decimal(usd_per_mtok) * 1000 <= 2
+    assert hard(priced(), **at, is_self_hosted=True).nusd - answer_nusd <= 1000 * 1000 + 2
+    assert hard(priced(WRITE), **at).nusd - answer_nusd <= 9 * 1000 * 1000 + 2
 
 
 @pytest.mark.parametrize(
@@ -302,7 +337,12 @@ def test_pictures_that_are_billed_beyond_the_window_are_held(
     model: str, times: int, more: dict[str, Any]
 ) -> None:
     """One at high detail costs up to 48,000 tokens there, and takes 1,500 of the window."""
-    made = {"provider": "openai", "is_self_hosted": False, "context_window": 1000}
+    made = {
+        "provider": "openai",
+        "model": "gpt-4o",
+        "is_self_hosted": False,
+        "context_window": 1000,
+    }
     deployment = factories.deployment(**(made | {"model": model} | more))
     route = Route(name="assistant", deployments=("one",))
     price = factories.price("1", "0")

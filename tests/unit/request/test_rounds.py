@@ -439,8 +439,47 @@ def test_a_tool_that_the_provider_adds_has_rounds_too() -> None:
     assert made["xai"] is not None
     assert (made["xai"].windows, made["xai"].call_usd) == (DEFAULT_ROUNDS + 1, Decimal("0.01"))
     assert made["xai"].members == (("max_turns", 4), ("parallel_tool_calls", False))
-    assert made["translated"] is not None
-    assert made["translated"].windows == 1
+    assert made["translated"] is None
+
+
+@pytest.mark.parametrize(
+    ("operation", "native"),
+    [
+        (Operation.CHAT, {Operation.CHAT}),
+        (Operation.RESPONSES, {Operation.RESPONSES}),
+        (Operation.MESSAGES, {Operation.CHAT}),
+    ],
+)
+def test_a_file_at_openrouter_may_cost_a_fee_by_the_page(
+    operation: Operation, native: set[Operation]
+) -> None:
+    """Its own choice of an engine decides: so no budget relies on it, unless the operator does."""
+
+    def held(*, has_files: bool = True, price: Price | None = None, **more: Any) -> Bound:
+        return bound_of(
+            factories.facts(operation, has_files=has_files, output_bound_tokens=100),
+            route=Route(name="assistant", deployments=("one",)),
+            deployment=factories.deployment(
+                provider="openrouter",
+                native=frozenset(native),
+                is_self_hosted=False,
+                context_window=WINDOW,
+                **more,
+            ),
+            price=price or factories.price(),
+            is_relied_on=True,
+            bounds_rounds=True,
+        )
+
+    assert held(has_files=False).is_certain
+    found = held()
+    assert not found.is_certain
+    assert found.unpriced == Unpriced(where="files", field="file_search_usd_per_1k_calls")
+    relied = {"hosted_tools": HostedToolsRule.HOLD, "price": with_calls(TokenKind.FILE_SEARCH)}
+    served = held(**relied)
+    assert (served.is_certain, served.unpriced) == (True, None)
+    assert served.rounds is not None
+    assert served.rounds.fee == UncountedFee(kind=TokenKind.FILE_SEARCH)
 
 
 def test_the_time_of_openrouter_costs_its_rounds_alone() -> None:
