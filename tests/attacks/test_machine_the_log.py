@@ -19,7 +19,7 @@ import httpx2
 import pytest
 
 from gateway.cli.up.children import Children
-from gateway.storage.postgres.embedded import turn_log_over
+from gateway.storage.postgres.disk_use import turn_log_over
 from gateway.telemetry.log_writer import LogWriter
 from gateway.telemetry.logs import line_about_dropped
 from tests import plain_http

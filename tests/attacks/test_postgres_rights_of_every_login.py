@@ -5,6 +5,7 @@ tables, and fill the disk by one question.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,10 +21,12 @@ from gateway.errors import BadUsage
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres import logins, migrations
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.embedded import EmbeddedPostgres, turn_log_over
+from gateway.storage.postgres.disk_use import end_largest_sort, turn_log_over
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 from gateway.storage.postgres.server_facts import read_facts
 from tests.postgres import home_of_server
 from tests.storage.factories import event
+from tests.waiting import eventually
 
 WRITES = [
     "SELECT lo_creat(-1)",
@@ -91,6 +94,44 @@ def test_one_question_does_not_fill_the_disk(
     """The audit's sort wrote without end; the embedded server stops it at its limit."""
     shown = stranger.execute("SHOW temp_file_limit").fetchone()
     assert shown == ("8GB",)
+
+
+def test_the_sessions_of_a_login_do_not_fill_the_disk_together() -> None:
+    """Each may write as much as one question may, and a reader may have forty."""
+    with home_of_server() as home, EmbeddedPostgres(home) as server:
+        url, data = server.start(), home / "pg" / "data"
+        temporary = data / "base" / "pgsql_tmp"
+        postmaster = int((data / "postmaster.pid").read_text().splitlines()[0])
+
+        def sort(connection: psycopg.Connection[tuple[object, ...]], rows: int) -> int:
+            """Leave a sort of this many rows of 1 kB open, and return the session's pid."""
+            connection.execute("SET work_mem = '64kB'; SET max_parallel_workers_per_gather = 0")
+            connection.execute(
+                "DECLARE sorted CURSOR FOR SELECT repeat('x', 1000) || n FROM "
+                f"generate_series(1, {rows}) AS n ORDER BY md5(n::text)".encode()
+            )
+            connection.execute("FETCH 1 FROM sorted")
+            return connection.info.backend_pid
+
+        with psycopg.connect(url) as small, psycopg.connect(url) as large:
+            sort(small, 5_000)
+            pid = sort(large, 20_000)
+            for most_bytes, ended in ((10**9, None), (10**7, pid)):
+                found = end_largest_sort(data, postmaster=postmaster, most_bytes=most_bytes)
+                assert found == ended
+            with pytest.raises(psycopg.errors.AdminShutdown):
+                large.execute("FETCH 1 FROM sorted")
+            eventually(
+                lambda: not list(temporary.glob(f"pgsql_tmp{pid}.*")), "the end of its files"
+            )
+            assert end_largest_sort(data, postmaster=postmaster, most_bytes=10**7) is None
+            assert small.execute("FETCH 1 FROM sorted").fetchone() is not None
+        # Whatever the files' names say, only a session of this server is ended.
+        with subprocess.Popen(["sleep", "60"]) as own:
+            (temporary / f"pgsql_tmp{own.pid}.0").write_bytes(b"x" * 10**7)
+            assert end_largest_sort(data, postmaster=postmaster, most_bytes=10**6) is None
+            assert own.poll() is None
+            own.kill()
 
 
 SPEAKS = [

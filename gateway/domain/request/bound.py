@@ -142,11 +142,7 @@ def bound_of(
         rounds=rounds,
     )
     if bounds_rounds and (
-        features
-        or facts.capabilities
-        or facts.cache_lifetimes
-        or rounds
-        or deployment.writes_cache
+        features or facts.capabilities or facts.cache_lifetimes or rounds or deployment.writes_cache
     ):
         return _with_kinds(bound, facts, features, deployment=deployment, price=price)
     return bound

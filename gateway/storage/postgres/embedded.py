@@ -35,6 +35,7 @@ from gateway.domain.database_server import TEMP_FILE_LIMIT
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage import owned_files, private_files
 from gateway.storage.postgres import system_user
+from gateway.storage.postgres.disk_use import end_largest_sort, opened, try_lock, turn_log_over
 from gateway.storage.postgres.server_account import (
     ServerAccount,
     bundled_binaries,
@@ -55,7 +56,8 @@ LOCK_LIMIT_S = START_LIMIT_S + STOP_LIMIT_S
 POLL_S = 0.02
 MAX_SOCKET_DIR_BYTES = 107 - len(f"/.s.PGSQL.{PORT}.lock")
 MAX_LOG_BYTES = 10 * 2**20
-LOG_LOOK_S = 10.0  # a second of refused connections writes about 2 MB
+MAX_TEMP_BYTES = 16 * 2**30  # of all sessions together
+LOOK_S = 10.0  # a second of refused connections writes about 2 MB
 
 SETTINGS = {
     "listen_addresses": "",
@@ -183,7 +185,7 @@ class EmbeddedPostgres:
         if self._users is None or self._pid != os.getpid():
             return
         with self._start_lock():
-            is_last = _try_lock(self._users)
+            is_last = try_lock(self._users)
             try:
                 if is_last:
                     self._stop_server()
@@ -195,9 +197,9 @@ class EmbeddedPostgres:
     @contextmanager
     def _start_lock(self) -> Iterator[None]:
         """Hold the lock under which one process at a time starts, joins, leaves or stops."""
-        with _opened(self.folder / "start.lock") as lock:
+        with opened(self.folder / "start.lock") as lock:
             _wait_for(
-                lambda: _try_lock(lock),
+                lambda: try_lock(lock),
                 LOCK_LIMIT_S,
                 "another tollgate process starts or stops Postgres",
             )
@@ -238,26 +240,30 @@ class EmbeddedPostgres:
         if not was_user:
             self._is_left = threading.Event()
             threading.Thread(
-                target=self._keep_log_small, args=(self._is_left,), daemon=True, name="postgres-log"
+                target=self._keep_small, args=(self._is_left,), daemon=True, name="postgres-disk"
             ).start()
         return socket_dir
 
-    def _keep_log_small(self, is_left: threading.Event) -> None:
-        """Turn the server's log over whenever it has grown, until this process leaves the server.
+    def _keep_small(self, is_left: threading.Event) -> None:
+        """Keep the server's log and its temporary files small, until this process leaves the
+        server.
 
-        Each refused connection is a line of its caller's length.
+        Each refused connection is a line of its caller's length, and each of a login's sessions may
+        have temporary files.
         """
         while True:
             turn_log_over(self.folder / "server.log", most_bytes=MAX_LOG_BYTES)
-            if is_left.wait(LOG_LOOK_S):
+            postmaster = _read_pidfile(self.data).pid
+            end_largest_sort(self.data, postmaster=postmaster, most_bytes=MAX_TEMP_BYTES)
+            if is_left.wait(LOOK_S):
                 return
 
     def _start_or_join(self, account: ServerAccount, binaries: Path) -> Path:
         """Join the running server, or start it and create its login; return the folder of its
         socket.
         """
-        with _opened(self.folder / "server.lock") as server_lock:
-            socket_dir = None if _try_lock(server_lock) else self._join(server_lock)
+        with opened(self.folder / "server.lock") as server_lock:
+            socket_dir = None if try_lock(server_lock) else self._join(server_lock)
             if socket_dir is None:
                 usable = account.reachable(binaries, self._system_dir)
                 socket_dir = self._start_server(account, usable, server_lock)
@@ -278,7 +284,7 @@ class EmbeddedPostgres:
         """
 
         def is_settled() -> bool:
-            return _read_pidfile(self.data).is_ready or _try_lock(server_lock)
+            return _read_pidfile(self.data).is_ready or try_lock(server_lock)
 
         _wait_for(
             is_settled, START_LIMIT_S, f"Postgres in {self.data} neither becomes ready nor ends"
@@ -291,7 +297,7 @@ class EmbeddedPostgres:
                 self._ensure_login(running.socket_dir)
                 return running.socket_dir
         _wait_for(
-            lambda: _try_lock(server_lock),
+            lambda: try_lock(server_lock),
             STOP_LIMIT_S,
             f"Postgres in {self.data} neither takes connections nor ends. {self._hang_remedies()}",
         )
@@ -332,7 +338,7 @@ class EmbeddedPostgres:
         """
         settings = SETTINGS | (NOTIFICATIONS if major_version(binaries) >= 17 else {})
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
-        with _opened(self.folder / "server.log", os.O_APPEND) as output:
+        with opened(self.folder / "server.log", os.O_APPEND) as output:
             return subprocess.Popen(
                 [binaries / "postgres", "-D", self.data.resolve(), "-k", socket_dir, *options],
                 stdin=subprocess.DEVNULL,
@@ -533,16 +539,16 @@ class EmbeddedPostgres:
         """Stop the server, at once if it does not end in time. Raises `DatabaseUnavailable` if it
         does not stop.
         """
-        with _opened(self.folder / "server.lock") as server_lock:
+        with opened(self.folder / "server.lock") as server_lock:
             # Fast shutdown, then immediate.
             for how, limit_s in ((signal.SIGINT, STOP_LIMIT_S), (signal.SIGQUIT, QUIT_LIMIT_S)):
-                if _try_lock(server_lock):
+                if try_lock(server_lock):
                     return
                 with suppress(ProcessLookupError):
                     os.kill(_read_pidfile(self.data).pid, how)
                 with suppress(DatabaseUnavailable):
-                    _wait_for(lambda: _try_lock(server_lock), limit_s, "")
-            if not _try_lock(server_lock):
+                    _wait_for(lambda: try_lock(server_lock), limit_s, "")
+            if not try_lock(server_lock):
                 raise DatabaseUnavailable(
                     f"The embedded Postgres does not stop. {self._hang_remedies()}"
                 )
@@ -555,17 +561,6 @@ class EmbeddedPostgres:
             f"kill -QUIT {pid}; the next command starts it again. Its log: "
             f"{self.folder / 'server.log'}"
         )
-
-
-def turn_log_over(log: Path, *, most_bytes: int) -> None:
-    """Keep a log that has grown beside it, and empty it: the server keeps its descriptor. Lines
-    that it writes meanwhile may be lost. One process at a time does it.
-    """
-    with suppress(OSError), _opened(log) as file:
-        # The size counts under the lock: another process may just have emptied it.
-        if _try_lock(file) and os.fstat(file).st_size > most_bytes:
-            shutil.copyfile(log, log.with_suffix(".log.1"))
-            os.truncate(file, 0)
 
 
 def libpq_variables() -> frozenset[str]:
@@ -608,25 +603,6 @@ def _read_pidfile(data: Path) -> _PidFile:
         return _PidFile((data / "postmaster.pid").read_text().splitlines())
     except FileNotFoundError:
         return _PidFile([])
-
-
-@contextmanager
-def _opened(path: Path, flags: int = 0) -> Iterator[int]:
-    """Open a file, created with mode 0600 if it is missing, and close it after the block."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | flags, 0o600)
-    try:
-        yield handle
-    finally:
-        os.close(handle)
-
-
-def _try_lock(handle: int) -> bool:
-    """Lock an open file exclusively; return False if another process holds it."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _wait_for(is_done: Callable[[], bool], limit_s: float, problem: str) -> None:

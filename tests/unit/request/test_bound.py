@@ -263,7 +263,14 @@ def test_a_kind_without_a_rate_has_no_bound(
         ("openrouter", "openai/gpt-5.10", "1.25"),
         *(
             ("openai", model, "1")
-            for model in ("gpt-4o", "gpt-3.5-turbo", "gpt-5", "gpt-5-mini", "gpt-5.5", "gpt-5.4-pro")
+            for model in (
+                "gpt-4o",
+                "gpt-3.5-turbo",
+                "gpt-5",
+                "gpt-5-mini",
+                "gpt-5.5",
+                "gpt-5.4-pro",
+            )
         ),
         *(("openai", model, "1") for model in ("o1", "o3-pro", "o4-mini", "gpt-oss-120b")),
         ("openrouter", "openai/gpt-4.1", "1"),
