@@ -23,6 +23,8 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from tests.bare_environment import BARE
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 LOOK_EVERY_S = 0.01
 
@@ -75,7 +77,7 @@ class GatewayForker:
                 self._process = subprocess.Popen(
                     [sys.executable, "-m", "tests.forked_gateways"],
                     cwd=REPOSITORY,
-                    env={"PATH": os.environ["PATH"], "PYTHONUNBUFFERED": "1"},
+                    env={**BARE, "PYTHONUNBUFFERED": "1"},
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                 )

@@ -41,6 +41,7 @@ from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
 from tests import plain_http
+from tests.bare_environment import BARE
 from tests.canary import FINDINGS, UPSTREAM_SECRET, Findings, search
 from tests.forked_gateways import ForkedGateway, GatewayForker
 from tests.postgres import drop_database
@@ -393,7 +394,7 @@ def _prepared(
         "BUDGET_WAIT_S": 1,
     }
     variables = {
-        "PATH": os.environ["PATH"],
+        **BARE,
         "HOME": str(home),
         "FAKE_KEY": UPSTREAM_SECRET,
         "PYTHONUNBUFFERED": "1",

@@ -21,6 +21,7 @@ from gateway.storage.policy import pepper
 from gateway.storage.postgres import logins
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.attacks.test_security_f10_a_page_reads_the_dashboard import status
+from tests.bare_environment import BARE
 from tests.gateway_process import free_port
 from tests.waiting import eventually
 
@@ -55,7 +56,7 @@ def tollgate(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "gateway.main", *arguments],
         env={
-            "PATH": os.environ["PATH"],
+            **BARE,
             "HOME": str(home.parent),
             "TOLLGATE_HOME": str(home),
             "TOLLGATE_DATABASE_URL": "postgresql://tollgate@127.0.0.1:1/none",
@@ -201,7 +202,7 @@ def test_a_secret_counts_by_owner_group_and_mode(
     path.chmod(mode)
     done = subprocess.run(
         [sys.executable, "-c", LOAD, str(path), str(GROUP), str(STRANGER)],
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).parents[2])},
+        env={**BARE, "PYTHONPATH": str(Path(__file__).parents[2])},
         capture_output=True,
         text=True,
         timeout=60,
@@ -238,7 +239,7 @@ def dashboard_without_home(more: dict[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [*AS_STRANGER, sys.executable, "-P", "-m", "gateway.main", "dashboard"],
         env={
-            "PATH": os.environ["PATH"],
+            **BARE,
             "PYTHONDONTWRITEBYTECODE": "1",
             "TOLLGATE_DATABASE_URL": "postgresql://tollgate@127.0.0.1:1/none",
             **more,

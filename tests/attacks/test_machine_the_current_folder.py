@@ -5,7 +5,6 @@ there ran code as the operator, with finance's login, and signed people in.
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ import pytest
 
 from gateway.serving.statements import CHILD
 from tests.attacks.test_security_f10_a_page_reads_the_dashboard import status
+from tests.bare_environment import BARE
 from tests.dashboard.raw_visitor import signed_in_cookie
 from tests.gateway_process import free_port
 from tests.waiting import eventually
@@ -109,7 +109,7 @@ def hostile(tmp_path: Path) -> Path:
 
 def variables(home: Path, database_url: str = "") -> dict[str, str]:
     """Return the variables of a command with its own home."""
-    kept = {"PATH": os.environ["PATH"], "HOME": str(home), "TOLLGATE_HOME": str(home / "tollgate")}
+    kept = {**BARE, "HOME": str(home), "TOLLGATE_HOME": str(home / "tollgate")}
     return kept | ({"TOLLGATE_DATABASE_URL": database_url} if database_url else {})
 
 

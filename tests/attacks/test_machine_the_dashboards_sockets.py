@@ -5,7 +5,6 @@ page cost 45 ms; after it, one person's tabs made everybody else's pages wait.
 from __future__ import annotations
 
 import contextlib
-import os
 import socket
 import subprocess
 import sys
@@ -27,6 +26,7 @@ from dashboard.visitors.person_limits import MOST_TABS, PAGES_AT_ONCE, PageTurns
 from tests.attacks.raw_callers import is_ended
 from tests.attacks.test_lead_after_the_sign_out import address, cli, cli_at, provider, write
 from tests.attacks.test_security_f10_a_page_reads_the_dashboard import AUTH, status
+from tests.bare_environment import BARE
 from tests.dashboard.raw_visitor import RawVisitor
 from tests.gateway_process import free_port
 from tests.waiting import eventually
@@ -278,7 +278,7 @@ def test_the_dashboard_is_served_beside_half_heads_and_idle_strangers(
     (home / ".streamlit" / "secrets.toml").chmod(0o600)
     command = f"ulimit -n 256; exec {sys.executable} -m gateway.main dashboard"
     environment = {
-        "PATH": os.environ["PATH"],
+        **BARE,
         "HOME": str(home),
         "TOLLGATE_HOME": str(home),
         "TOLLGATE_DATABASE_URL": database_url,

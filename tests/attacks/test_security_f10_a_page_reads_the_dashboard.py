@@ -5,7 +5,6 @@ machine.
 from __future__ import annotations
 
 import http.client
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.allowed_hosts import answers_to
+from tests.bare_environment import BARE
 from tests.dashboard.raw_visitor import signed_in_cookie
 from tests.gateway_process import FakeUpstreamProcess, StartGateway, free_port
 from tests.integration.money.test_gateway_budgets import policy
@@ -62,7 +62,7 @@ def dashboard(url: str, home: Path, bound: str, *more: str, hosts: str = "[]") -
     (home / ".streamlit" / "secrets.toml").write_text(AUTH)
     (home / ".streamlit" / "secrets.toml").chmod(0o600)
     variables = {
-        "PATH": os.environ["PATH"],
+        **BARE,
         "HOME": str(home),
         "TOLLGATE_HOME": str(home),
         "TOLLGATE_DATABASE_URL": url,

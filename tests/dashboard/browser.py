@@ -22,6 +22,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from dashboard.source import URL_VARIABLE
+from tests.bare_environment import BARE
 from tests.deploy.openid_provider import write_secrets
 from tests.gateway_process import free_port
 from tests.waiting import eventually
@@ -86,7 +87,7 @@ def signing_in(url: str, *, home: Path, folder: Path, provider: str) -> Iterator
     process = subprocess.Popen(
         [sys.executable, "-m", "gateway.main", "dashboard"],
         env={
-            "PATH": os.environ["PATH"],
+            **BARE,
             "HOME": str(folder),
             "TOLLGATE_HOME": str(home),
             "TOLLGATE_DATABASE_URL": url,

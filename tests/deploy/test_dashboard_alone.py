@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 import httpx2
 
 from tests import plain_http
+from tests.bare_environment import BARE
 from tests.deploy.dockerfile import REPOSITORY
 from tests.gateway_process import free_port
 from tests.waiting import eventually
@@ -83,7 +83,7 @@ def test_it_listens_beyond_loopback_when_configured(database_url: str, tmp_path:
 def _variables(home: Path, database_url: str, **own: str) -> dict[str, str]:
     """Return a separate home, so that no sign-in secrets are found."""
     return {
-        "PATH": os.environ["PATH"],
+        **BARE,
         "HOME": str(home),
         "TOLLGATE_HOME": str(home / "tollgate"),
         "TOLLGATE_DATABASE_URL": database_url,

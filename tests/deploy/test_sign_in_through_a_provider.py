@@ -7,7 +7,6 @@ the secrets, and the provider's address in those.
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -28,6 +27,7 @@ from gateway.cli.dashboard import (
     SIGN_IN_VARIABLE,
 )
 from tests import plain_http
+from tests.bare_environment import BARE
 from tests.deploy.dockerfile import REPOSITORY
 from tests.deploy.openid_provider import COOKIE_SECRET, sign_in_server, write_secrets
 from tests.gateway_process import free_port
@@ -51,7 +51,7 @@ def test_people_sign_in_when_the_app_has_only_the_allowed_variables(
     port = free_port()
     write_secrets(tmp_path, dashboard_port=port, provider=provider)
     variables = {
-        "PATH": os.environ["PATH"],
+        **BARE,
         "HOME": str(tmp_path),
         "TOLLGATE_HOME": str(tmp_path / "tollgate"),
         "TOLLGATE_DATABASE_URL": database_url,
