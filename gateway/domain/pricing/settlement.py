@@ -132,9 +132,10 @@ def settle(
     """Return the settlement of one attempt: the true cost by the best evidence, or its hold if the
     true cost is unknown.
 
-    Of final figures that contradict each other the dearer one is charged, count by count, and
-    flagged. An impossible final figure (it contradicts itself, or the seen answer) is not charged.
-    Our own figure is charged if there is one, else the attempt is held; `reported` keeps the
+    Of final figures that contradict each other, and of a final one below the last running one, the
+    dearer is charged, count by count, and flagged. An impossible final figure (it contradicts
+    itself, or the seen answer) is not charged. Our own figure is charged if there is one, else the
+    attempt is held; `reported` keeps the
     upstream's figure, and it is flagged. The same applies to an answer to a prompt of 0 tokens,
     unless the request has none. A cost above the hold is charged, because the provider will bill
     it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream,
@@ -150,10 +151,17 @@ def settle(
     bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence)
     if final is not None and final.has_unread:
         running = None  # the final one may be any number, so no earlier one stands for it
-    if final is not None and evidence.can_be(final) and _is_not_below(final, running):
-        if (dearest := evidence.contradicting(final)) is not None:
-            return bill.charge(dearest, UsageSource.PROVIDER, reported=final, is_suspect=True)
-        return bill.charge(final, UsageSource.PROVIDER)
+    if final is not None and evidence.can_be(final):
+        if _is_not_below(final, running):
+            if (dearest := evidence.contradicting(final)) is not None:
+                return bill.charge(dearest, UsageSource.PROVIDER, reported=final, is_suspect=True)
+            return bill.charge(final, UsageSource.PROVIDER)
+        assert running is not None, "a final figure is below a running one"
+        both = dearer(final, running)
+        if evidence.dearest is not None:
+            both = dearer(both, evidence.dearest)
+        if evidence.can_be(both):
+            return bill.charge(both, UsageSource.DERIVED, reported=final, is_suspect=True)
     if running is not None and not evidence.is_behind and evidence.can_be(running):
         return bill.charge(
             running, UsageSource.DERIVED, reported=final, is_suspect=final is not None
