@@ -186,6 +186,7 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     if members is None:
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
+    observed.collects_text = True  # its usage may lack a count
     return list(OllamaReader(observed).read(members | {"done": True}))
 
 
