@@ -266,8 +266,11 @@ class BudgetLeases:
             return False
         answered: asyncio.Future[bool] = loop.create_future()
         waiter = Waiter(amount_nusd, short, answered)
+        now_s = self._clock.monotonic()
         for budget_lease in short:
             budget_lease.waiting.append(waiter)
+            # What comes after this wait is kept for the next try: a Postgres far away answers late.
+            budget_lease.used_s = now_s
         self._wanted.set()
         try:
             while not (await asyncio.wait({answered}, timeout=self._wait_s))[0]:
