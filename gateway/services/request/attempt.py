@@ -356,6 +356,7 @@ class Attempt(Struct, kw_only=True):
         """Compute tokens, lines and cost from the final usage and all other evidence of this
         attempt.
         """
+        lifetimes = self.request.body.facts.cache_lifetimes
         evidence = Evidence(
             final=final,
             dearest=self.observed.dearest,
@@ -370,9 +371,8 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
             calls=self.observed.calls,
-            asked_writes=longest_kind(self.request.body.facts.cache_lifetimes)
-            if final is not None and final.cache_write_tokens
-            else None,
+            asked_writes=longest_kind(lifetimes) if lifetimes else None,
+            has_stated_writes=bool(lifetimes) and not self.candidate.deployment.is_self_hosted,
         )
         price = self._price
         if price.elsewhere:
