@@ -32,7 +32,7 @@ from gateway.domain.pricing.settlement import (
     settle,
     unknown_settlement,
 )
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import TokenUsage, with_reasoning
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
@@ -357,10 +357,12 @@ class Attempt(Struct, kw_only=True):
         attempt.
         """
         lifetimes = self.request.body.facts.cache_lifetimes
+        is_beside = self.candidate.deployment.provider_facts.reasoning_is_beside
+        final = with_reasoning(final, is_beside=is_beside)
         evidence = Evidence(
             final=final,
             dearest=self.observed.dearest,
-            running=self.observed.running,
+            running=with_reasoning(self.observed.running, is_beside=is_beside),
             is_behind=self.observed.is_behind,
             counted=counted,
             was_served=was_served,
