@@ -104,6 +104,7 @@ def settlement_of(seen: Observed, **known: Any) -> Settlement:
     members = {
         "running": seen.running,
         "dearest": seen.dearest,
+        "impossible": seen.impossible,
         "is_behind": seen.is_behind,
         "least_output_tokens": seen.least_output_tokens,
         "held_nusd": HELD_NUSD,

@@ -337,16 +337,12 @@ class Attempt(Struct, kw_only=True):
         return self.request.body.facts.operation not in WITHOUT_OUTPUT
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
-        """Return the settlement by all evidence, flagged if the caller was shown another cost for
-        the same usage.
-        """
-        final, shown = self.observed.final, None
-        if self._shown is not None and self._shown[0] is final:
-            shown = self._shown[1]
-        if shown is not None and self.observed.is_whole:
-            return shown
+        """Return the settlement by all evidence, flagged if the caller was shown another cost."""
+        final, shown = self.observed.final, self._shown
+        if shown is not None and shown[0] is final and self.observed.is_whole:
+            return shown[1]
         settlement = self._settlement(final, was_served=was_served, counted=counted)
-        if shown is not None and settlement.cost_nusd != shown.cost_nusd:
+        if shown is not None and settlement.cost_nusd != shown[1].cost_nusd:
             return replace(settlement, is_suspect=True)
         return settlement
 
@@ -362,6 +358,7 @@ class Attempt(Struct, kw_only=True):
         evidence = Evidence(
             final=final,
             dearest=self.observed.dearest,
+            impossible=self.observed.impossible,
             running=with_reasoning(self.observed.running, is_beside=is_beside),
             is_behind=self.observed.is_behind,
             counted=counted,
