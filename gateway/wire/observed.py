@@ -4,6 +4,7 @@ gateway can count it, its text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -39,7 +40,8 @@ _OF_PROMPTS = (
     "audio_input_tokens",
     "image_input_tokens",
 )
-MAX_WORD_CHARS = 64  # of a service tier or a place
+# A service tier or a place. An upstream can put a text anywhere, and none is stored.
+_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 # No tokenizer in use has a longer token, so this many bytes of text are at least one token.
 MOST_BYTES_PER_TOKEN = 1024
 
@@ -336,7 +338,7 @@ def stated_word(value: Any) -> str | None:
     """
     if value is None or value in ("", {}, []):
         return None
-    is_word = isinstance(value, str) and len(value) <= MAX_WORD_CHARS
+    is_word = isinstance(value, str) and _WORD.fullmatch(value) is not None
     return value if is_word else UNKNOWN_TIER
 
 

@@ -4,6 +4,7 @@ however it ends; the service sends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -53,6 +54,8 @@ from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
 log = structlog.get_logger()
 MOST_TIER_CHARS = 64
+_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")  # of a finish reason or a service tier
+_ID = re.compile(r"[A-Za-z0-9_.:+/=-]{1,256}")  # of an answer, base64 included: LiteLLM's
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
 MOST_HOSTED = 32  # names of tools in one event
 SHORTEST_WAIT_S = 0.001  # seconds; a shorter wait is the gateway's own work and counts as overhead
@@ -407,9 +410,9 @@ class Attempt(Struct, kw_only=True):
             overhead_s=self.overhead_s,
             max_gap_s=self.max_gap_s,
             engine_queue_s=observed.engine_queue_s,
-            finish_reason=observed.finish_reason,
-            upstream_request_id=observed.upstream_id,
-            service_tier=self._priced_tier,
+            finish_reason=_stored_word(observed.finish_reason),
+            upstream_request_id=_stored_id(observed.upstream_id),
+            service_tier=_stored_word(self._priced_tier),
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
             usage_detail=observed.usage_detail,
@@ -431,6 +434,18 @@ class Attempt(Struct, kw_only=True):
             return None
         assert usage.output_tokens is not None
         return (self.last_token_s - self.first_token_s) / (usage.output_tokens - 1)
+
+
+def _stored_word(stated: str | None) -> str | None:
+    """Return an upstream's word as it is stored: `?` for a text of any other shape, which may be
+    content.
+    """
+    return stated if stated is None or _WORD.fullmatch(stated) else UNKNOWN_TIER
+
+
+def _stored_id(stated: str | None) -> str | None:
+    """Return an upstream's id as it is stored; None for a text of any other shape."""
+    return stated if stated is None or _ID.fullmatch(stated) else None
 
 
 class AdmittedRequest(Struct):
