@@ -15,6 +15,15 @@ from gateway.domain.pricing.tokens import TokenUsage
 DISCOUNTED = frozenset({"cached_input_tokens", "cached_audio_input_tokens"})
 # Not a count of its own: it tells by how much a usage contradicts itself.
 _GAP = "unexplained_tokens"
+_NEVER_TAKEN = DISCOUNTED | {_GAP, "input_tokens", "output_tokens"}
+_OF_ANSWER = frozenset(
+    {"reasoning_tokens", "audio_output_tokens", "image_output_tokens", "unknown_output_tokens"}
+)
+_OF_PROMPT = frozenset(
+    name
+    for name in TokenUsage.__struct_fields__
+    if name.endswith("_tokens") and name not in _OF_ANSWER
+)
 
 
 def dearer_count(name: str, one: int, other: int) -> int:
@@ -50,15 +59,17 @@ def is_cheaper(usage: TokenUsage, than: TokenUsage) -> bool:
 
 
 def completed(usage: TokenUsage, earlier: TokenUsage) -> TokenUsage:
-    """Return a usage with the counts that it leaves out and an earlier one states; the same object
-    if there is none. A discount is not taken over: without it the answer is never cheaper.
+    """Return a usage with the parts and calls that it leaves out and an earlier one states; the
+    same object if there is none. A side that it does not state stays unknown. A discount is not
+    taken over: without it the answer is never cheaper.
     """
     counts = asdict(usage)
-    found = {
-        name: count
-        for name, count in asdict(earlier).items()
-        if count and counts[name] is None and name not in DISCOUNTED and name != _GAP
-    }
+    left_out = {name for name, count in counts.items() if count is None} - _NEVER_TAKEN
+    if counts["output_tokens"] is None:
+        left_out -= _OF_ANSWER
+    if counts["input_tokens"] is None:
+        left_out -= _OF_PROMPT
+    found = {name: count for name, count in asdict(earlier).items() if name in left_out and count}
     return replace(usage, **found) if found else usage
 
 

@@ -17,7 +17,6 @@ from gateway.domain.pricing.repeated_usage import (
     completed,
     dearer,
     is_cheaper,
-    states_more,
 )
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
@@ -128,15 +127,9 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         return final if whole == final else whole
 
     def is_contradicted(self, final: TokenUsage) -> bool:
-        """Return True if another final usage states a dearer figure, or another usage that cannot
-        be true more.
-        """
-        running = self.running
-        return (
-            (self.dearest is not None and is_cheaper(final, self.dearest))
-            or self.impossible is not None
-            or (running is not None and not running.is_plausible and states_more(running, final))
-        )
+        """Return True if another final usage states a dearer figure, or more and cannot be true."""
+        is_less = self.dearest is not None and is_cheaper(final, self.dearest)
+        return is_less or self.impossible is not None
 
 
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
