@@ -24,6 +24,7 @@ from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
     places_in,
     spliced,
+    without_foreign_cost,
     without_timings,
     without_usage,
 )
@@ -435,8 +436,9 @@ class ChatStream:
                     priced=self.observed.final,
                     around=lambda new: with_data(event, new),
                 )
-            if usage and not keeps_usage:
-                payload = without_usage(payload, usage)
+            if usage:
+                change = without_foreign_cost if keeps_usage else without_usage
+                payload = change(payload, usage)
             if timings:
                 payload = without_timings(payload, timings)
             return with_data(event, self._renamed(payload) if renames else payload)
