@@ -249,8 +249,12 @@ def without_member(body: bytes, name: str) -> bytes:
     if body.find(name.encode()) < 0 and body.find(b"\\") < 0:
         return body
     members = decode_members(body)
-    if members.pop(name, None) is None:
+    if name not in members:
         return body
+    try:
+        return cut(body, locate(body, members)[name])
+    except MalformedJson:  # a member occurs twice; the last one counts
+        del members[name]
     kept = (msgspec.json.encode(other) + b":" + bytes(raw) for other, raw in members.items())
     return b"{" + b",".join(kept) + b"}"
 

@@ -40,7 +40,7 @@ from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
 from gateway.wire.foreign_json import is_raw_error
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.answer_splices import without_cost, without_foreign_cost
+from gateway.wire.openai.answer.answer_splices import without_foreign_cost
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.shapes import (
     UNREADABLE,
@@ -239,9 +239,7 @@ class MessageStream:
         if is_there(message.usage):
             self._figures.begin(message.usage)
         new = renamed(body, message.model, self.model)
-        foreign = bytes(message.usage)
-        if foreign.startswith(b"{") and without_cost(foreign) is not foreign:
-            new = without_foreign_cost(new, foreign)
+        new = without_foreign_cost(new, bytes(message.usage))
         if new is body:
             return event
         place = locate_one(payload, _MESSAGE, body)
@@ -260,8 +258,6 @@ class MessageStream:
         if not is_there(decoded.usage):
             return event
         has_usage = self._figures.finish(decoded.usage) is not None
-        if not has_usage and without_cost(bytes(decoded.usage)) is bytes(decoded.usage):
-            return event
         priced = observed.final if has_usage else None
         return with_cost(payload, decoded.usage, priced, around=lambda new: with_data(event, new))
 

@@ -70,9 +70,9 @@ def spliced(
 
 def without_cost(usage: bytes) -> bytes:
     """Return a usage without a member of the name that is ours: an upstream's cost is not the
-    booked one. The same object if it has none.
+    booked one. The same object if it has none, or is longer than any usage.
     """
-    return without_member(usage, "cost_usd")
+    return without_member(usage, "cost_usd") if len(usage) <= MAX_USAGE_BYTES else usage
 
 
 def without_foreign_cost(payload: bytes, usage: bytes) -> bytes:
