@@ -24,7 +24,7 @@ from gateway.domain.residency.rules import Permit, verify
 from gateway.domain.residency.stated_place import Contradiction
 from gateway.domain.routing.decide import origin_of
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
-from gateway.errors import DatabaseUnavailable, RequestError, UpstreamTimeout
+from gateway.errors import DatabaseUnavailable, RequestError, UpstreamError, UpstreamTimeout
 from gateway.storage.ledger.documents import decode_event, encode_event
 from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.observed import Observed
@@ -288,6 +288,7 @@ class FakeUpstreamAnswer:
     given_up: bool = False
     _held_task: asyncio.Task[object] | None = None
     _next: int = 0
+    _taken: bytes = b""  # read, but not returned because the rest failed
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
         if self.fails is not None:
@@ -296,6 +297,9 @@ class FakeUpstreamAnswer:
 
     async def chunk(self) -> bytes:
         assert not self.closed, "nobody reads on after closing"
+        if self._taken:
+            taken, self._taken = self._taken, b""
+            return taken
         if self._next in self.waits_for:
             await self._held(self.waits_for[self._next])
         if self._next < len(self.pieces):
@@ -307,8 +311,14 @@ class FakeUpstreamAnswer:
 
     async def read(self, limit_bytes: int) -> bytes:
         parts = []
-        while part := await self.chunk():
-            parts.append(part)
+        try:
+            while part := await self.chunk():
+                parts.append(part)
+            if sum(map(len, parts)) > limit_bytes:
+                raise UpstreamError("it is too large")
+        except RequestError:  # the arrived part can still be taken
+            self._taken = b"".join(parts)
+            raise
         return b"".join(parts)
 
     def arrived_bytes(self) -> int:

@@ -67,7 +67,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
-    for, None if it asked for none.
+    for, None if it asked for none. `has_stated_writes`: it asked an upstream that bills them, by
+    its stated factor if the price lists no rate of writes.
     """
 
     final: TokenUsage | None = None
@@ -82,6 +83,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     fee: UncountedFee | None = None
     calls: Mapping[str, int] = {}
     asked_writes: TokenKind | None = None
+    has_stated_writes: bool = False
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -156,7 +158,9 @@ def settle(
     flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
     number of calls nothing states is held, because the tokens alone would be too little. Of the
     calls that a usage states and those that were seen, the more are charged, and flagged. Tokens of
-    an unknown kind are charged as the dearest kind that price and request allow, as an estimate.
+    an unknown kind are charged as the dearest kind that price and request allow, as an estimate;
+    so are writes to a cache that were asked for, by the provider's stated factor, if the price
+    lists no rate of writes.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
@@ -262,7 +266,9 @@ class _Bill(Struct, frozen=True, gc=False):
                 return self.hold(usage, reported=reported, is_suspect=is_suspect)
             usage = counted
         try:
-            price = self.price.for_tier(self.service_tier)
+            listed = price = self.price.for_tier(self.service_tier)
+            if evidence.has_stated_writes and usage.cache_write_tokens:
+                price = listed.with_stated_writes
             priced = usage
             if evidence.asked_writes is not None or not usage.is_text_alone:
                 priced = _with_known_kinds(usage, price, evidence.asked_writes)
@@ -271,6 +277,10 @@ class _Bill(Struct, frozen=True, gc=False):
             return self.hold(usage, reported=reported, is_suspect=True)
         if priced is not usage:
             usage, reported, source = priced, reported or usage, UsageSource.ESTIMATED
+        if price is not listed:
+            rates = listed.steps(usage.input_tokens or 0)
+            if any(line.kind not in rates for line in receipt):
+                source = UsageSource.ESTIMATED  # the provider's page states a rate, not the price
         cost = cost_nusd(receipt)
         if cost > MOST_NUSD:  # plausible counts can still cost more than the ledger's column holds
             return self.hold(usage, reported=reported, is_suspect=True)

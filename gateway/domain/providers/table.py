@@ -76,7 +76,9 @@ class ProviderFacts:
     keeps the cached prompts of one salt from those of another; `salts_if_stated`: older versions
     refuse it, so only a policy that says `prompt_cache: separate` sends it. `text_forms` are the
     forms in which its tokenizers read a text; without a source, any. `tier_header` is a header of
-    its answers that states the served service tier. `sources` say who states all this.
+    its answers that states the served service tier. `reasoning_is_beside`: its chats count
+    reasoning beside `completion_tokens`, which decides for a usage without a total; None if no
+    source states it. `sources` say who states all this.
     """
 
     name: str
@@ -112,6 +114,7 @@ class ProviderFacts:
     salts_if_stated: bool = False
     text_forms: TextForms = TextForms.ANY
     tier_header: str | None = None
+    reasoning_is_beside: bool | None = None
     adapts_requests: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -182,6 +185,7 @@ _ENTRIES = (
     ProviderFacts(
         name="vllm",
         title="vLLM",
+        reasoning_is_beside=False,
         is_engine=True,
         bills_after_disconnect=False,
         running_usage=RunningUsage.USAGE,
@@ -208,6 +212,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openai",
         title="OpenAI",
+        reasoning_is_beside=False,
         addresses=("https://api.openai.com/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("api.openai.com", "*.api.openai.com"),
@@ -225,6 +230,7 @@ _ENTRIES = (
     ProviderFacts(
         name="azure_openai",
         title="Azure OpenAI",
+        reasoning_is_beside=False,
         addresses=("https://NAME.openai.azure.com/openai/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
@@ -244,6 +250,7 @@ _ENTRIES = (
     ProviderFacts(
         name="groq",
         title="Groq",
+        reasoning_is_beside=False,
         addresses=("https://api.groq.com/openai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.groq.com",),
@@ -307,6 +314,7 @@ _ENTRIES = (
     ProviderFacts(
         name="mistral",
         title="Mistral",
+        reasoning_is_beside=False,
         addresses=("https://api.mistral.ai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.mistral.ai", "api.eu.mistral.ai", "api.us.mistral.ai"),
@@ -327,6 +335,7 @@ _ENTRIES = (
     ProviderFacts(
         name="deepseek",
         title="DeepSeek",
+        reasoning_is_beside=False,
         addresses=(
             "https://api.deepseek.com/v1",
             "https://api.deepseek.com",
@@ -341,6 +350,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openrouter",
         title="OpenRouter",
+        reasoning_is_beside=False,
         addresses=("https://openrouter.ai/api/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("openrouter.ai", "*.openrouter.ai"),
@@ -385,6 +395,7 @@ _ENTRIES = (
     ProviderFacts(
         name="xai",
         title="xAI",
+        reasoning_is_beside=True,
         addresses=("https://api.x.ai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES}),
         hosts=("api.x.ai", "*.api.x.ai"),
@@ -432,6 +443,7 @@ _ENTRIES = (
     ProviderFacts(
         name="sglang",
         title="SGLang",
+        reasoning_is_beside=False,
         is_engine=True,
         bills_after_disconnect=False,
         running_usage=RunningUsage.USAGE,
@@ -467,6 +479,7 @@ _ENTRIES = (
     ProviderFacts(
         name="llamacpp",
         title="llama.cpp's llama-server",
+        reasoning_is_beside=False,
         native=_OF_OPENAI_ITSELF | {Operation.RERANK},
         is_engine=True,
         bills_after_disconnect=False,

@@ -16,7 +16,6 @@ from gateway.wire.foreign_json import count_in, is_unread, objects_in, text_in
 from gateway.wire.observed import stated_word
 
 _EMPTY_USAGE = TokenUsage()
-_NO_COUNT = TokenUsage(unexplained_tokens=UNREADABLE)
 _COUNTS = (
     "inputTokens",
     "outputTokens",
@@ -59,7 +58,7 @@ def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
         unexplained_tokens=gap,
         unknown_cache_write_tokens=_written_otherwise(wire, written),
     )
-    found = None if usage in (_EMPTY_USAGE, _NO_COUNT) else usage
+    found = None if usage == _EMPTY_USAGE else usage
     return with_unknown(found, unknown_counts(wire, _NAMES))
 
 

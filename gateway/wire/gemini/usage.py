@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, UNREADABLE_USAGE, TokenUsage
 from gateway.domain.pricing.unknown_counts import (
     INPUT,
     OUTPUT,
@@ -41,8 +41,6 @@ _COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
 # ai.google.dev/api, "Modality". Videos and documents cost as text.
 _KINDS = frozenset({"TEXT", "IMAGE", "VIDEO", "AUDIO", "DOCUMENT"})
 _ALL_COUNTS = (*_MODALITIES, "thoughtsTokenCount", "totalTokenCount")
-
-
 _NAMES = known_names(
     {
         *_ALL_COUNTS,
@@ -70,7 +68,8 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
     """Return the token counts of a decoded `usageMetadata`; None if it has no count."""
     prompt, candidates, thoughts = (count_in(members, name) for name in _COUNTS)
     if prompt is None and candidates is None and thoughts is None:
-        return None
+        unread = UNREADABLE_USAGE if _has_unread(members) else None
+        return with_unknown(unread, unknown_counts(members, _NAMES))
     tool_results = count_in(members, "toolUsePromptTokenCount") or 0
     read = (*_details(members, "prompt"), *_details(members, "toolUsePrompt"))
     written = _details(members, "candidates")
