@@ -21,7 +21,7 @@ from gateway.domain.pricing.cache_writes import longest_kind
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.settlement import Counted, Settlement
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.domain.pricing.unknown_counts import UNITS, unknown_counts
+from gateway.domain.pricing.unknown_counts import MOST_VALUES, UNITS, unknown_counts
 from gateway.wire.anthropic import usage as anthropic
 from gateway.wire.anthropic.answer.messages import rewrite_message
 from gateway.wire.bedrock import usage as bedrock
@@ -100,6 +100,8 @@ HELD: Mapping[str, tuple[str, dict[str, Any]]] = {
     "pages": ("openai", {"pages_processed": 3}),
     "a text": ("openai", {"audio_seconds": "1.2e1"}),
     "a fraction": ("openai", {"audio_seconds": 0.2}),
+    "less than none": ("openai", {"audio_seconds": -0.2}),
+    "beyond every count": ("openai", {"audio_seconds": 1e60}),
     "more than the whole": ("openai", {"prompt_tokens_details": {"a_tokens": 1001}}),
     "less than nothing": ("openai", {"prompt_tokens_details": {"a_tokens": -1}}),
     "Gemini's": ("gemini", {"musicTokenCount": 7}),
@@ -208,6 +210,7 @@ RESPONSES: Mapping[str, tuple[list[dict[str, Any]], dict[str, Any], int | None]]
     "images and their tokens": ([done(type="image_generation_call")] * 2, IMAGES, 80_000),
     "searches beside the usage": ([], {"web_search": {"num_requests": 3}}, 30_000),
     "an unknown tool beside it": ([], {"video_gen": {"seconds": 3}}, None),
+    "no object": ([], {"web_search": 3}, None),
     "nothing beside it": ([], {"image_gen": {"input_tokens": 0}, "video_gen": None}, 0),
 }
 
@@ -305,7 +308,10 @@ def test_a_count_of_an_invented_name_is_never_nothing(
         assert is_held(made)
 
 
-@given(name=NAMES, at=st.sampled_from([*PLACES["openai"], "a"]), count=st.sampled_from([0, "0"]))
+ZEROS = (0, "0", 0.0, None, True, "", "many", "nan", "Infinity", [], {})
+
+
+@given(name=NAMES, at=st.sampled_from([*PLACES["openai"], "a"]), count=st.sampled_from(ZEROS))
 def test_nothing_under_an_invented_name_changes_nothing(name: str, at: str, count: Any) -> None:
     """Servers state zeros of tools that were not called."""
     member = {at: {name: count}} if at else {name: count}
@@ -406,6 +412,24 @@ def test_xais_counts_have_names() -> None:
         "context_details": {"input_tokens": 5993, "output_tokens": 2995},
     }
     assert unknown_in(READERS["openai"](usage)) == {}
+
+
+@pytest.mark.parametrize("depth", [10, 900, 100_000])
+def test_a_count_at_any_depth_raises_nothing(depth: int) -> None:
+    """A decoder stops at a depth, and so did the walk, by an error."""
+    inner = b'{"a":' * depth + b"1" + b"}" * depth
+    read = openai.usage_from_wire(
+        b'{"prompt_tokens":9,"completion_tokens":9,"b_calls":' + inner + b"}"
+    )
+    if depth < 1000:
+        assert read is not None
+        assert read.unknown_units == 1
+
+
+def test_a_usage_of_thousands_of_members_is_held() -> None:
+    """Each takes some microseconds of the event loop; none is looked at."""
+    members = {f"a{number}": 0 for number in range(MOST_VALUES)}
+    assert unknown_in(READERS["openai"](PLAIN["openai"] | members)) == {"unknown_units": 1}
 
 
 def test_rates_times_and_amounts_are_no_counts() -> None:

@@ -28,6 +28,7 @@ _UNIT = re.compile(
 )
 # Amounts of money, rates, and times to a token are no counts.
 _NO_COUNT = re.compile(r"(?:_cost|_price|_usd|_rate)$|_per_|^time_", re.I)
+MOST_VALUES = 1000  # of a usage: the longest recorded one has 60
 _MOST_CHARS = 40  # of a number that is written as a text
 
 
@@ -51,9 +52,31 @@ def known_names(paths: Iterable[str], parts: Mapping[str, str]) -> KnownNames:
 
 
 def unknown_counts(usage: Any, known: KnownNames) -> Counter[str]:
-    """Return the unknown counts of a decoded usage, by the names that `TokenUsage` has for them."""
+    """Return the unknown counts of a decoded usage, by the names that `TokenUsage` has for them.
+    One with more values than any real usage has a unit that is not known.
+    """
     found: Counter[str] = Counter()
-    _count(usage, known, found, at=(), unit="", whole=UNITS)
+    # Each value with its path, the unit that the names above it say, and the count that unknown
+    # tokens there are a part of. A stack of its own: a usage may be deeper than Python's.
+    left: list[tuple[Any, Path, str, str]] = [(usage, (), "", UNITS)]
+    seen = 0
+    while left:
+        value, at, unit, whole = left.pop()
+        seen += len(value) if isinstance(value, list | dict) else 0
+        if seen > MOST_VALUES:  # each takes some microseconds
+            return Counter({UNITS: 1})
+        if isinstance(value, list):
+            left += ((item, at, unit, whole) for item in value)
+        elif isinstance(value, dict):
+            for name, member in value.items():
+                path = (*at, name)
+                if path not in known.paths and not _NO_COUNT.search(name):
+                    left.append(
+                        (member, path, _unit_of(name) or unit, known.parts.get(path, whole))
+                    )
+        elif unit and at not in known.parts and (amount := _amount(value)):
+            name = whole if unit == _TOKENS else UNITS
+            found[name] += abs(amount) if name == UNITS else amount
     return found
 
 
@@ -73,27 +96,6 @@ def with_unknown(usage: TokenUsage | None, unknown: Mapping[str, int]) -> TokenU
     return replace(usage, **counts)
 
 
-def _count(
-    value: Any, known: KnownNames, found: Counter[str], *, at: Path, unit: str, whole: str
-) -> None:
-    """Add the unknown counts of a value at a path. `unit` is what the names above it say, and
-    `whole` the count that unknown tokens there are a part of.
-    """
-    if isinstance(value, list):
-        for item in value:
-            _count(item, known, found, at=at, unit=unit, whole=whole)
-    elif isinstance(value, dict):
-        for name, member in value.items():
-            path = (*at, name)
-            if path not in known.paths and not _NO_COUNT.search(name):
-                said = _unit_of(name) or unit
-                part = known.parts.get(path, whole)
-                _count(member, known, found, at=path, unit=said, whole=part)
-    elif unit and at not in known.parts and (amount := _amount(value)):
-        name = whole if unit == _TOKENS else UNITS
-        found[name] += abs(amount) if name == UNITS else amount
-
-
 def _unit_of(name: str) -> str:
     """Return the unit that a name says, empty if it says none. Tokens of images are tokens."""
     return _TOKENS if _TOKENS in name.lower() else "unit" if _UNIT.search(name) else ""
@@ -103,8 +105,10 @@ def _amount(value: Any) -> int:
     """Return a number, or a text that is one, away from 0 to a whole one; 0 for anything else."""
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return 0
+    if isinstance(value, int):
+        return value
     try:
-        number = Decimal(value if isinstance(value, int) else str(value)[:_MOST_CHARS])
+        number = Decimal(str(value)[:_MOST_CHARS])
     except InvalidOperation:
         return 0
     if not number.is_finite() or abs(number.adjusted()) > _MOST_CHARS:
