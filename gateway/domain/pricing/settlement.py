@@ -6,12 +6,20 @@ It is one pure function for every ending.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
+from gateway.domain.pricing.cache_writes import WRITE_KINDS
+from gateway.domain.pricing.pricing import (
+    MOST_NUSD,
+    Line,
+    Price,
+    Steps,
+    cost_nusd,
+    plausible_lines,
+)
 from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
@@ -97,6 +105,12 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         nothing.
         """
         return self.is_whole(usage) and self.can_become(usage)
+
+    @property
+    def has_unknown_units(self) -> bool:
+        """True if a usage of the upstream counts something that no price can be known for."""
+        usages = (self.final, self.dearest, self.running)
+        return any(usage is not None and bool(usage.unknown_units) for usage in usages)
 
     def contradicting(self, final: TokenUsage) -> TokenUsage | None:
         """Return the dearest figures if a final usage states less than another one did."""
@@ -252,6 +266,8 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = replace(
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
+        if usage.unknown_units or evidence.has_unknown_units:
+            return self.hold(usage, reported=reported or usage, is_suspect=True)
         if evidence.fee is not None:
             counted = evidence.fee.counted_in(usage)
             if counted is None:
@@ -262,11 +278,7 @@ class _Bill(Struct, frozen=True, gc=False):
             if evidence.has_stated_writes and usage.cache_write_tokens:
                 price = listed.with_stated_writes
             priced = usage
-            if (
-                evidence.asked_writes is not None
-                or usage.unknown_input_tokens
-                or usage.unknown_output_tokens
-            ):
+            if evidence.asked_writes is not None or not usage.is_text_alone:
                 priced = _with_known_kinds(usage, price, evidence.asked_writes)
             receipt = plausible_lines(priced, price)
         except ValueError:  # a kind or a service tier that the price does not cover
@@ -311,11 +323,18 @@ def _with_known_kinds(
 ) -> TokenUsage:
     """Return the usage with its tokens of an unknown kind as the dearest kind that the price has,
     and writes to the cache without a lifetime as those of the asked one; the same object if it has
-    neither.
+    neither. Writes beside those of named lifetimes, or of another name, are the dearest ones if the
+    request asked for none but the shortest.
     """
     found: dict[str, int | None] = {}
     if asked_writes is not None and usage.cache_write_tokens and not _names_lifetime(usage):
         found[f"{asked_writes}_tokens"] = usage.cache_write_tokens
+    if usage.unknown_cache_write_tokens:
+        kind = asked_writes or _dearest(WRITE_KINDS, price.steps(usage.input_tokens or 0))
+        found["unknown_cache_write_tokens"] = None
+        if kind is not TokenKind.CACHE_WRITE:
+            known = getattr(usage, f"{kind}_tokens") or 0
+            found[f"{kind}_tokens"] = known + usage.unknown_cache_write_tokens
     if usage.unknown_input_tokens or usage.unknown_output_tokens:
         rates = price.steps(usage.input_tokens or 0)
         for side in ("input", "output"):
@@ -323,15 +342,17 @@ def _with_known_kinds(
             kinds = {
                 TokenKind(kind): f"{kind}_tokens" for kind in (f"audio_{side}", f"image_{side}")
             }
-            dearest = max(
-                (TokenKind(side), *kinds),
-                key=lambda kind: rates[kind].usd_per_mtok if kind in rates else 0,
-            )
+            dearest = _dearest((TokenKind(side), *kinds), rates)
             if dearest in kinds:
                 name = kinds[dearest]
                 found[name] = unknown + (getattr(usage, name) or 0)
             found[f"unknown_{side}_tokens"] = None
     return replace(usage, **found) if found else usage
+
+
+def _dearest(kinds: Iterable[TokenKind], rates: Steps) -> TokenKind:
+    """Return the kind with the highest rate, the first one if none has a rate."""
+    return max(kinds, key=lambda kind: rates[kind].usd_per_mtok if kind in rates else 0)
 
 
 def _names_lifetime(usage: TokenUsage) -> bool:
@@ -340,6 +361,7 @@ def _names_lifetime(usage: TokenUsage) -> bool:
         usage.cache_write_30m_tokens,
         usage.cache_write_1h_tokens,
         usage.cache_write_12h_tokens,
+        usage.unknown_cache_write_tokens,
     )
     return any(count is not None for count in lifetimes)
 

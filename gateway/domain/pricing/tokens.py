@@ -100,7 +100,9 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     Without a total they are those that may stand beside the prompt or the answer, by their names:
     the cache's and the reasoning. `UNREADABLE` there marks a report with a count that cannot be
     read. `unknown_input_tokens` and `unknown_output_tokens` are parts of a side whose kind (text,
-    audio, images) is not known.
+    audio, images) is not known, and `unknown_cache_write_tokens` those of the writes whose lifetime
+    is not. `unknown_units` are calls, units, and tokens beside both sides that have no name here:
+    they have no price.
     """
 
     input_tokens: int | None = None
@@ -125,6 +127,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     unexplained_tokens: int | None = None
     unknown_input_tokens: int | None = None
     unknown_output_tokens: int | None = None
+    unknown_cache_write_tokens: int | None = None
+    unknown_units: int | None = None
 
     @property
     def is_text_alone(self) -> bool:
@@ -148,6 +152,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             or self.other_model_calls
             or self.unknown_input_tokens
             or self.unknown_output_tokens
+            or self.unknown_cache_write_tokens
+            or self.unknown_units
         )
 
     @property
@@ -191,6 +197,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.cache_write_30m_tokens or 0,
             self.cache_write_1h_tokens or 0,
             self.cache_write_12h_tokens or 0,
+            self.unknown_cache_write_tokens or 0,
         )
         media_tokens = (
             self.audio_input_tokens or 0,
