@@ -68,7 +68,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
     for, None if it asked for none. `has_stated_writes`: it asked an upstream that bills them, by
-    its stated factor if the price lists no rate of writes.
+    its stated factor if the price lists no rate of writes. `is_self_hosted`: an engine of one's own
+    bills nothing beside its tokens.
     """
 
     final: TokenUsage | None = None
@@ -84,6 +85,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     calls: Mapping[str, int] = {}
     asked_writes: TokenKind | None = None
     has_stated_writes: bool = False
+    is_self_hosted: bool = False
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -267,7 +269,9 @@ class _Bill(Struct, frozen=True, gc=False):
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
         if usage.unknown_units or evidence.has_unknown_units:
-            return self.hold(usage, reported=reported or usage, is_suspect=True)
+            if not evidence.is_self_hosted:
+                return self.hold(usage, reported=reported or usage, is_suspect=True)
+            usage = replace(usage, unknown_units=None)
         if evidence.fee is not None:
             counted = evidence.fee.counted_in(usage)
             if counted is None:

@@ -381,6 +381,7 @@ class Attempt(Struct, kw_only=True):
             calls=self.observed.calls,
             asked_writes=longest_kind(lifetimes) if lifetimes else None,
             has_stated_writes=bool(lifetimes) and not self.candidate.deployment.is_self_hosted,
+            is_self_hosted=self.candidate.deployment.is_self_hosted,
         )
         price = self._price
         if price.elsewhere:
