@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.cache_writes import FACTORS, KIND_OF_LIFETIME
@@ -52,7 +53,10 @@ def unpriced_kind(
     is_special = deployment.unasked.is_special
     if deployment.is_self_hosted or not (features or facts.cache_lifetimes or is_special):
         return None  # nearly every request
-    for where, field in (*_stored(facts, deployment), *_missing(facts, features, price)):
+    for where, field in (
+        *_stored(facts, deployment),
+        *_missing(facts, features, deployment, price),
+    ):
         name = where.rpartition(": ")[2]
         if name not in deployment.listed:
             return Unpriced(where=where, field=field, listed_as=name)
@@ -70,10 +74,14 @@ def _stored(facts: RequestFacts, deployment: Deployment) -> Iterator[tuple[str, 
 
 
 def _missing(
-    facts: RequestFacts, features: frozenset[str], price: Price
+    facts: RequestFacts, features: frozenset[str], deployment: Deployment, price: Price
 ) -> Iterator[tuple[str, str]]:
     """Yield the place of each kind without a rate, and the field of the price that has the rate."""
     listed = {rate.kind for rate in price.rates}
+    if facts.operation not in WITHOUT_OUTPUT:
+        for kind in deployment.unasked.kinds:
+            if kind not in listed:
+                yield f"model: {kind}", _field_of(kind)
     named = dict(facts.named)
     for feature in sorted(features):
         name, tier = feature_and_tier(feature)
