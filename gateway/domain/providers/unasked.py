@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from gateway.domain.pricing.tokens import TokenKind
-
 # Members that name a thing stored at the provider, with tools, a model, a prompt or a maximum of
 # its own, which no request shows. A stored `prompt` has "tools" and "model" (OpenAI's pages on
 # reusable prompts), a cached content "tools" and "toolConfig" (google-genai 3.6.1, types.py,
@@ -35,10 +33,21 @@ STORED_MODELS: Mapping[str, tuple[str, str]] = {
 # of live sound "AUDIO" (docs/speech-generation, docs/live), and OpenAI's `gpt-image-*` and `tts-*`
 # write nothing else. OpenAI's `gpt-audio` speaks if `modalities` ask for it, and is here since a
 # proxy may ask by itself. 2026-11-29.
-_UNASKED: Mapping[TokenKind, tuple[str, ...]] = {
-    TokenKind.IMAGE_OUTPUT: ("*-image*", "*imagen-*", "*dall-e*", "*nano-banana*"),
-    TokenKind.AUDIO_OUTPUT: ("*-audio*", "*-live*", "*-realtime*", "*-tts*", "*tts-*", "*lyria*"),
+_UNASKED: Mapping[str, tuple[str, ...]] = {
+    "image_output": ("*-image*", "*imagen-*", "*dall-e*", "*nano-banana*"),
+    "audio_output": ("*-audio*", "*-live*", "*-realtime*", "*-tts*", "*tts-*", "*lyria*"),
 }
+# Models that hear a sound in any part of the prompt, by provider: Gemini takes a file by its type
+# (ai.google.dev/gemini-api/docs/audio), OpenRouter resells such models, and another server of
+# OpenAI's dialect may be a proxy of one. Every other provider names a part for sound, and takes a
+# picture or a page alone in the others. 2026-11-29.
+_HEARING: Mapping[str, tuple[str, ...]] = {
+    "gemini": ("*",),
+    "vertex": ("*",),
+    "openai_compatible": ("*",),
+    "openrouter": ("*gemini*", "openrouter/*", "*audio*", "*omni*", "*voxtral*"),
+}
+_HEARING_ANYWHERE = ("*-audio*", "*-omni*", "*-realtime*", "*gemini*", "*voxtral*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +56,12 @@ class Unasked:
 
     `stored` is the word for a stored configuration that stands instead of the model, None for a
     model. `kinds` are the kinds of tokens in which it may answer unasked.
+    `hears` is True if it may hear a sound in any part of the prompt.
     """
 
     stored: str | None = None
-    kinds: tuple[TokenKind, ...] = ()
+    kinds: tuple[str, ...] = ()
+    hears: bool = False
 
     @property
     def is_special(self) -> bool:
@@ -64,9 +75,11 @@ def unasked_of(provider: str, model: str) -> Unasked:
     name = model.lower()
     return Unasked(
         stored=word if pattern and fnmatchcase(model, pattern) else None,
-        kinds=tuple(
-            kind
-            for kind, patterns in _UNASKED.items()
-            if any(fnmatchcase(name, one) for one in patterns)
-        ),
+        kinds=tuple(kind for kind, patterns in _UNASKED.items() if _fits(name, patterns)),
+        hears=_fits(name, _HEARING.get(provider, _HEARING_ANYWHERE)),
     )
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    """Return True if one of the patterns fits a name."""
+    return any(fnmatchcase(name, one) for one in patterns)

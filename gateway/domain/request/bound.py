@@ -145,6 +145,7 @@ def bound_of(
         features
         or facts.capabilities
         or facts.cache_lifetimes
+        or facts.expansion_tokens is None
         or rounds
         or deployment.writes_cache
         or deployment.unasked.is_special
