@@ -129,7 +129,7 @@ class OfflineTokenCounter:
         guess = estimate(
             read.facts,
             output_bytes=observed.size_bytes,
-            is_whole=observed.is_whole or observed.is_done,
+            is_empty=observed.is_empty,
         )
         has_room = not self._is_closed and self._waiting < self._max_waiting
         if path is None or not observed.texts or not has_room:

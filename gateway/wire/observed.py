@@ -152,8 +152,18 @@ class Observed(msgspec.Struct, kw_only=True):
 
     @property
     def size_bytes(self) -> int:
-        """The size of the answer's counted text; if none was counted, four bytes per chunk."""
-        return self.output_bytes or 4 * self.pieces
+        """The size of the answer's counted text; if none was counted, four bytes for each chunk of
+        a stream, and 0 for a plain answer, whose size is then unknown.
+        """
+        return self.output_bytes or (0 if self.is_whole else 4 * self.pieces)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if the answer came to its end without any content. Content is not looked for beside
+        a usage with output.
+        """
+        has_output = self.final is not None and bool(self.final.output_tokens)
+        return (self.is_whole or self.is_done) and not (self.has_content or has_output)
 
     @property
     def texts(self) -> tuple[str, ...]:

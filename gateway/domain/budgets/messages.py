@@ -65,7 +65,7 @@ def slow(account: Account, waited_s: float) -> str:
     return (
         f"Budget {account.account_id} has too little leased here, and Postgres did not answer "
         f"within {round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in "
-        "a second."
+        "a second; an admin whose Postgres is always slower raises TOLLGATE_BUDGET_WAIT_S."
     )
 
 

@@ -59,7 +59,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
-    for, None if it asked for none.
+    for, None if it asked for none. `has_stated_writes`: it asked an upstream that bills them, by
+    its stated factor if the price lists no rate of writes.
     """
 
     final: TokenUsage | None = None
@@ -74,6 +75,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     fee: UncountedFee | None = None
     calls: Mapping[str, int] = {}
     asked_writes: TokenKind | None = None
+    has_stated_writes: bool = False
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -132,9 +134,10 @@ def settle(
     """Return the settlement of one attempt: the true cost by the best evidence, or its hold if the
     true cost is unknown.
 
-    Of final figures that contradict each other the dearer one is charged, count by count, and
-    flagged. An impossible final figure (it contradicts itself, or the seen answer) is not charged.
-    Our own figure is charged if there is one, else the attempt is held; `reported` keeps the
+    Of final figures that contradict each other, and of a final one below the last running one, the
+    dearer is charged, count by count, and flagged. An impossible final figure (it contradicts
+    itself, or the seen answer) is not charged. Our own figure is charged if there is one, else the
+    attempt is held; `reported` keeps the
     upstream's figure, and it is flagged. The same applies to an answer to a prompt of 0 tokens,
     unless the request has none. A cost above the hold is charged, because the provider will bill
     it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream,
@@ -142,7 +145,9 @@ def settle(
     flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
     number of calls nothing states is held, because the tokens alone would be too little. Of the
     calls that a usage states and those that were seen, the more are charged, and flagged. Tokens of
-    an unknown kind are charged as the dearest kind that price and request allow, as an estimate.
+    an unknown kind are charged as the dearest kind that price and request allow, as an estimate;
+    so are writes to a cache that were asked for, by the provider's stated factor, if the price
+    lists no rate of writes.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
@@ -150,10 +155,17 @@ def settle(
     bill = _Bill(price, service_tier, held_nusd, is_tier_known, evidence)
     if final is not None and final.has_unread:
         running = None  # the final one may be any number, so no earlier one stands for it
-    if final is not None and evidence.can_be(final) and _is_not_below(final, running):
-        if (dearest := evidence.contradicting(final)) is not None:
-            return bill.charge(dearest, UsageSource.PROVIDER, reported=final, is_suspect=True)
-        return bill.charge(final, UsageSource.PROVIDER)
+    if final is not None and evidence.can_be(final):
+        if _is_not_below(final, running):
+            if (dearest := evidence.contradicting(final)) is not None:
+                return bill.charge(dearest, UsageSource.PROVIDER, reported=final, is_suspect=True)
+            return bill.charge(final, UsageSource.PROVIDER)
+        assert running is not None, "a final figure is below a running one"
+        both = dearer(final, running)
+        if evidence.dearest is not None:
+            both = dearer(both, evidence.dearest)
+        if evidence.can_be(both):
+            return bill.charge(both, UsageSource.DERIVED, reported=final, is_suspect=True)
     if running is not None and not evidence.is_behind and evidence.can_be(running):
         return bill.charge(
             running, UsageSource.DERIVED, reported=final, is_suspect=final is not None
@@ -246,7 +258,9 @@ class _Bill(Struct, frozen=True, gc=False):
                 return self.hold(usage, reported=reported, is_suspect=is_suspect)
             usage = counted
         try:
-            price = self.price.for_tier(self.service_tier)
+            listed = price = self.price.for_tier(self.service_tier)
+            if evidence.has_stated_writes and usage.cache_write_tokens:
+                price = listed.with_stated_writes
             priced = usage
             if (
                 evidence.asked_writes is not None
@@ -259,6 +273,10 @@ class _Bill(Struct, frozen=True, gc=False):
             return self.hold(usage, reported=reported, is_suspect=True)
         if priced is not usage:
             usage, reported, source = priced, reported or usage, UsageSource.ESTIMATED
+        if price is not listed:
+            rates = listed.steps(usage.input_tokens or 0)
+            if any(line.kind not in rates for line in receipt):
+                source = UsageSource.ESTIMATED  # the provider's page states a rate, not the price
         cost = cost_nusd(receipt)
         if cost > MOST_NUSD:  # plausible counts can still cost more than the ledger's column holds
             return self.hold(usage, reported=reported, is_suspect=True)

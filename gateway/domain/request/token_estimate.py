@@ -25,15 +25,15 @@ def is_countable(facts: RequestFacts) -> bool:
     return "vision" not in facts.capabilities and "audio" not in facts.features
 
 
-def estimate(facts: RequestFacts, *, output_bytes: int, is_whole: bool = False) -> Counted:
+def estimate(facts: RequestFacts, *, output_bytes: int, is_empty: bool = False) -> Counted:
     """Estimate the tokens of prompt and answer at once, from sizes alone, for endings that cannot
     wait for a tokenizer.
 
-    If nothing of an answer was seen, its output stays unknown: the upstream may have written all of
-    it. A complete (`is_whole`) and empty answer has an output of 0.
+    If no text of an answer was kept, its output stays unknown: the upstream may have written all of
+    it. A complete answer without content (`is_empty`) has an output of 0.
     """
     usage = TokenUsage(
         input_tokens=tokens_in(facts.body_bytes) if is_countable(facts) else None,
-        output_tokens=tokens_in(output_bytes) or (0 if is_whole else None),
+        output_tokens=tokens_in(output_bytes) or (0 if is_empty else None),
     )
     return Counted(usage=usage, is_exact=False)

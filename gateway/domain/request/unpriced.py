@@ -12,7 +12,11 @@ from msgspec import Struct
 from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.request_fields import feature_and_tier
-from gateway.domain.pricing.cache_writes import FACTORS, KIND_OF_LIFETIME
+from gateway.domain.pricing.cache_writes import (
+    FACTORS,
+    KIND_OF_LIFETIME,
+    stated_write_usd_per_mtok,
+)
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.domain.request.request import HostedTool, RequestFacts
@@ -126,8 +130,8 @@ def dearest_write_usd_per_mtok(lifetimes: Iterable[str], price: Price) -> Decima
     listed = {rate.kind for rate in price.rates}
     kinds = {KIND_OF_LIFETIME.get(one) for one in lifetimes}
     missing = (FACTORS.keys() if None in kinds else FACTORS.keys() & kinds) - listed
-    factors = (FACTORS[kind] for kind in missing)
-    return max(factors, default=Decimal(0)) * price.dearest(TokenKind.INPUT)
+    plain = price.dearest(TokenKind.INPUT)
+    return max((stated_write_usd_per_mtok(kind, plain) for kind in missing), default=Decimal(0))
 
 
 def _field_of(kind: TokenKind) -> str:

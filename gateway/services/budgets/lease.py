@@ -18,7 +18,10 @@ from gateway.domain.budgets.budgets import (
 )
 from gateway.domain.pricing.pricing import MOST_NUSD
 
-IDLE_S = 1.0  # seconds without a hold; then the lease gives back its free part
+# Seconds without a hold or a wait for one; then the lease gives back its free part, at a look
+# within two seconds. A refused caller is told to try again after one.
+IDLE_S = 1.6
+DONE_S = 60.0  # an empty lease is dropped
 RECENT_HOLDS = 8  # a busy lease keeps at least this many of its largest recent hold
 LOOK_EVERY_S = 0.25
 FORGET = 0.5  # the share of the rate that each look forgets
@@ -205,7 +208,7 @@ class BudgetLease:
         dropped.
         """
         is_empty = not (self.free_nusd or self.held_nusd or self.waiting or self.overdraft_nusd)
-        return is_empty and now_s - self.used_s > 60 * IDLE_S
+        return is_empty and now_s - self.used_s > DONE_S
 
     def next_ask(self, *, now: datetime, now_s: float, turn: int) -> SliceAsk | None:
         """Return the next ask to Postgres, or None if there is nothing to ask.

@@ -258,5 +258,5 @@ def _estimated(exchange: UpstreamAnswer) -> Counted | None:
     return estimate(
         exchange.request.body.facts,
         output_bytes=observed.size_bytes,
-        is_whole=observed.is_whole or observed.is_done,
+        is_empty=observed.is_empty,
     )

@@ -54,7 +54,36 @@ SESSION = {
     "statement_timeout": "30s",
     "lock_timeout": "5s",
     "idle_in_transaction_session_timeout": "60s",
+    # Sessions are kept between uses, and `within` limits each of these.
+    "idle_session_timeout": "0",
+    "transaction_timeout": "0",
+    # What the driver and the statements read and write, whatever the server, database or role says.
+    "client_encoding": "UTF8",
     "timezone": "UTC",
+    "timezone_abbreviations": "Default",
+    "datestyle": "ISO, MDY",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+    "xmloption": "content",
+    "xmlbinary": "base64",
+    "array_nulls": "on",
+    "row_security": "on",
+    "quote_all_identifiers": "off",
+    "exit_on_error": "off",
+    "gin_fuzzy_search_limit": "0",
+    "standard_conforming_strings": "on",
+    "backslash_quote": "safe_encoding",
+    "transform_null_equals": "off",
+    "lc_monetary": "C",
+    "lc_numeric": "C",
+    "lc_time": "C",
+    "default_text_search_config": "pg_catalog.simple",
+    "default_transaction_isolation": "read committed",
+    "default_transaction_deferrable": "off",
+    "check_function_bodies": "on",
+    # A function or operator in another schema could otherwise fit better than Postgres's own.
+    "search_path": "pg_catalog, pg_temp",
     # A server with LLVM, as in Postgres' own images, compiles the hundreds of sums of a roll-up at
     # each call: 12 hours then took 4,078 ms, and 10 ms without.
     "jit": "off",
@@ -75,11 +104,13 @@ ROLES_SET_APART = (
     160000  # from this server version on, being a member and acting as the role are two rights
 )
 
+_SINCE = {"transaction_timeout": 170000}  # the server's version that has the setting
 _GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
 # Not the login's options: poolers refuse or drop those.
 _TAKE_SETTINGS = """
 SELECT pg_catalog.pg_backend_pid(), pg_catalog.count(pg_catalog.set_config(name, value, false))
-FROM unnest(%s::text[], %s::text[]) AS wanted (name, value)
+FROM ROWS FROM (pg_catalog.unnest(%s::text[]), pg_catalog.unnest(%s::text[]))
+    AS wanted (name, value)
 """
 _TAKE_ROLE = """
 SELECT set_config('role', rolname, false) FROM pg_catalog.pg_roles
@@ -399,9 +430,13 @@ class Database:
         """
         session.autocommit = True
         try:
-            row = session.execute(
-                _TAKE_SETTINGS, (list(self._session), list(self._session.values()))
-            ).fetchone()
+            version = session.info.server_version
+            wanted = {
+                name: value
+                for name, value in self._session.items()
+                if version >= _SINCE.get(name, 0)
+            }
+            row = session.execute(_TAKE_SETTINGS, (list(wanted), list(wanted.values()))).fetchone()
         except (
             psycopg.errors.InvalidParameterValue,
             psycopg.errors.InsufficientPrivilege,

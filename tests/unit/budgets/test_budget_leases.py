@@ -27,7 +27,7 @@ from gateway.domain.budgets.budgets import (
     SliceGranted,
 )
 from gateway.errors import BudgetExhausted, Unavailable
-from gateway.services.budgets.leases import WAIT_S, BudgetLeases
+from gateway.services.budgets.leases import MOST_WAIT_S, WAIT_S, BudgetLeases
 from gateway.services.supervisor import Supervisor
 from tests.fakes import FakeClock, FakeLeases
 from tests.waiting import soon
@@ -315,7 +315,7 @@ async def test_idle_money_is_returned_and_held_money_stays() -> None:
     async with on.running():
         holds = await on.hold(USD, month)
         await soon(lambda: on.leases.leased(month.account_id) > USD, "a slice")
-        on.clock.advance(1.5)
+        on.clock.advance(1.7)
         await soon(lambda: on.leases.leased(month.account_id) == USD, "only the hold")
         on.budget_leases.settle(holds, USD // 4)
         await soon(lambda: on.leases.leased(month.account_id) == USD // 4, "what was spent")
@@ -355,6 +355,48 @@ async def test_a_hanging_database_delays_each_request_only_briefly() -> None:
         on.leases.admission.set()
         await soon(lambda: on.budget_leases.away_s is None, "the answer")
         await on.hold(USD, month)
+
+
+async def test_what_comes_too_late_for_a_wait_serves_the_next_try() -> None:
+    """A Postgres 60 ms away refused each request for ever: its slice went back as idle before the
+    caller came again.
+    """
+    on = Stage(wait_s=WAIT_S)
+    month = on.account()
+    async with on.running():
+        await on.hold(USD, month)
+        on.clock.advance(30)
+        await soon(lambda: on.leases.leased(month.account_id) == USD, "what was idle")
+        on.leases.admission = threading.Event()
+        with pytest.raises(Unavailable, match="TOLLGATE_BUDGET_WAIT_S"):
+            await on.hold(2 * USD, month)
+        on.leases.admission.set()
+        await soon(lambda: on.leases.leased(month.account_id) >= 3 * USD, "the late answer")
+        on.leases.admission = threading.Event()
+        on.clock.advance(1.2)  # as the refusal asks, and a little
+        on.budget_leases._wanted.set()
+        assert (await on.hold(2 * USD, month))[0].held_nusd == 2 * USD
+        on.leases.admission.set()
+
+
+async def test_a_postgres_far_away_is_waited_for_as_long_as_it_always_takes() -> None:
+    """A caller that does not try again would otherwise never be served."""
+    on = Stage(wait_s=0.001)
+    month = on.account()
+    on.leases.takes_s, served = 0.1, False
+    async with on.running():
+        for _ in range(20):  # the first wait knows nothing, and a machine stands still at times
+            with suppress(Unavailable):
+                on.budget_leases.settle(await on.hold(USD, month), 0)
+                served = True
+            await soon(lambda: on.leases.leased(month.account_id) > 0, "the late answer")
+            await soon(lambda: on.budget_leases.silent_s is None, "the end of its ask")
+            on.clock.advance(30)
+            await soon(lambda: not on.leases.leased(month.account_id), "what was idle")
+            if served:
+                break
+        assert served
+        assert 0.2 < on.budget_leases._wait_s <= MOST_WAIT_S
 
 
 async def test_waiting_requests_share_one_query() -> None:

@@ -86,3 +86,34 @@ def test_no_order_costs_less_than_one_of_both(first: TokenUsage, second: TokenUs
             continue  # a part that only the other one names
         assert cost_nusd(plausible_lines(both, price())) >= cost_nusd(plausible_lines(one, price()))
         assert not is_cheaper(both, one)
+
+
+@given(running=usages(), final=usages())
+def test_a_final_figure_is_not_charged_below_a_running_one(
+    running: TokenUsage, final: TokenUsage
+) -> None:
+    """A running figure with the larger prompt replaced the final one, with its larger answer."""
+    found = settled(final, running=running, held_nusd=10**9)
+    for name in ("input_tokens", "output_tokens"):
+        assert getattr(found.usage, name) >= max(getattr(final, name), getattr(running, name))
+    is_below = is_cheaper_side(final, running)
+    assert found.is_suspect is is_below
+    assert found.source is (UsageSource.DERIVED if is_below else UsageSource.PROVIDER)
+
+
+def is_cheaper_side(final: TokenUsage, running: TokenUsage) -> bool:
+    """Return True if a side of the final figure is below that of the running one."""
+    return any(
+        getattr(final, name) < getattr(running, name) for name in ("input_tokens", "output_tokens")
+    )
+
+
+@given(running=usages(), final=usages(), earlier=usages())
+def test_three_figures_are_charged_at_the_dearest_of_each(
+    running: TokenUsage, final: TokenUsage, earlier: TokenUsage
+) -> None:
+    found = settled(final, running=running, dearest=dearer(final, earlier), held_nusd=10**9)
+    for name in ("input_tokens", "output_tokens"):
+        assert getattr(found.usage, name) >= max(getattr(final, name), getattr(earlier, name)), (
+            "a larger one of the final figures"
+        )

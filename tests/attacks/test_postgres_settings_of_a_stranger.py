@@ -1,0 +1,108 @@
+"""A database or a login that was set up for another program: `DateStyle` of German dates was taken
+for a Postgres that does not answer, and hard budgets refused; an idle timeout cost every tenth
+request; functions in `public` ran as the gateway.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.postgres.database import SESSION, Database
+from tests.storage.factories import event
+
+# Settings by which a server, database or login changes how a session reads, writes or ends; other
+# categories are about speed, logs and the server's own work.
+ABOUT_CLIENTS = "^(Client Connection Defaults|Version and Platform Compatibility|Error Handling)"
+# Those that no session sets, and why.
+LEFT = {
+    "client_min_messages": "notices, which nobody reads",
+    "createrole_self_grant": "what a new role's maker may do, which migrations grant by name",
+    "default_table_access_method": "how bytes lie",
+    "default_tablespace": "where bytes lie",
+    "default_toast_compression": "how bytes lie",
+    "default_transaction_read_only": "a read-only database is refused by name",
+    "escape_string_warning": "a notice",
+    "event_triggers": "a superuser's alone",
+    "gin_pending_list_limit": "speed",
+    "icu_validation_level": "a notice",
+    "lc_messages": "a superuser's alone: the words of errors, which are told apart by number",
+    "lo_compat_privileges": "a superuser's alone: no large objects here",
+    "local_preload_libraries": "before the session",
+    "restrict_nonsystem_relation_kind": "a refusal, by name",
+    "session_replication_role": "a superuser's alone",
+    "synchronize_seqscans": "the order of rows that have none",
+    "temp_tablespaces": "where bytes lie",
+    "transaction_deferrable": "of one transaction",
+    "transaction_isolation": "of one transaction",
+    "transaction_read_only": "of one transaction",
+}
+ODD = {
+    "array_nulls": "off",
+    "backslash_quote": "on",
+    "bytea_output": "escape",
+    "client_encoding": "LATIN1",
+    "datestyle": "German",
+    "default_transaction_isolation": "serializable",
+    "exit_on_error": "on",
+    "extra_float_digits": "-15",
+    "idle_session_timeout": "50ms",
+    "intervalstyle": "sql_standard",
+    "quote_all_identifiers": "on",
+    "search_path": "public, pg_catalog",
+    "standard_conforming_strings": "off",
+    "timezone": "America/Havana",
+    "transaction_timeout": "50ms",
+    "transform_null_equals": "on",
+    "xmlbinary": "hex",
+    "xmloption": "document",
+}
+
+
+def test_each_setting_about_clients_is_set_or_left_for_a_reason(database_url: str) -> None:
+    """A list of the settings that somebody thought of would miss the next one."""
+    with psycopg.connect(database_url) as session:
+        found = session.execute(
+            "SELECT lower(name) FROM pg_settings WHERE context IN ('user', 'superuser') "
+            "AND category ~ %s",
+            (ABOUT_CLIENTS,),
+        ).fetchall()
+    assert {name for (name,) in found} - SESSION.keys() == LEFT.keys()
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_session_reads_and_writes_as_ever(database_url: str, name: str) -> None:
+    dbname = conninfo_to_dict(database_url)["dbname"]
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        for whose in (f'DATABASE "{dbname}"', f'ROLE CURRENT_USER IN DATABASE "{dbname}"'):
+            odd = ODD[name] if name == "search_path" else f"'{ODD[name]}'"
+            owner.execute(f"ALTER {whose} SET {name} = {odd}".encode())
+    with closing(Database(database_url, role="tollgate_gateway")) as database:
+        with database.connect() as session:
+            (shown,) = session.execute(f"SHOW {name}".encode()).fetchone() or ("",)
+            assert shown == SESSION[name]
+        ledger = Ledger(database)
+        ledger.write([event(1)])
+        with database.connect() as session:
+            assert session.execute("SELECT count(*) FROM tollgate.usage_events").fetchone() == (1,)
+
+
+def test_a_function_of_a_stranger_does_not_run_as_the_gateway(database_url: str) -> None:
+    """Postgres's own `convert_to` takes a name; one of two texts fits better."""
+    with psycopg.connect(database_url, autocommit=True) as stranger:
+        stranger.execute(
+            "CREATE TABLE public.seen (who text); GRANT ALL ON public.seen TO PUBLIC; "
+            "CREATE FUNCTION public.unnest(text[]) RETURNS SETOF text LANGUAGE sql VOLATILE AS "
+            "$$ INSERT INTO public.seen VALUES (current_user); SELECT pg_catalog.unnest($1) $$; "
+            "CREATE FUNCTION public.convert_to(text, text) RETURNS bytea LANGUAGE sql VOLATILE AS "
+            "$$ INSERT INTO public.seen VALUES (current_user) RETURNING '\\x00'::bytea $$; "
+            "CREATE FUNCTION public.jsonb_build_object(text, text) RETURNS jsonb LANGUAGE sql "
+            "VOLATILE AS $$ INSERT INTO public.seen VALUES (current_user) RETURNING '1'::jsonb $$"
+        )
+        with closing(Database(database_url, role="tollgate_gateway")) as database:
+            Ledger(database).write([event(1)])
+        assert stranger.execute("SELECT count(*) FROM public.seen").fetchone() == (0,)
