@@ -67,8 +67,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
-    for, None if it asked for none. `has_stated_writes`: it asked an upstream that bills them, by
-    its stated factor if the price lists no rate of writes. `is_self_hosted`: an engine of one's own
+    for, None if it asked for none. `has_stated_writes`: it asked for some, or the
+    model writes unasked; they cost the stated factor if the price lists no rate of writes. `is_self_hosted`: an engine of one's own
     bills nothing beside its tokens.
     """
 
@@ -110,9 +110,11 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def has_unknown_units(self) -> bool:
-        """True if a usage of the upstream counts something that no price can be known for."""
-        usages = (self.final, self.dearest, self.running)
-        return any(usage is not None and bool(usage.unknown_units) for usage in usages)
+        """True if an earlier usage of the upstream counts something that no price is known for."""
+        running, dearest = self.running, self.dearest
+        return (running is not None and bool(running.unknown_units)) or (
+            dearest is not None and bool(dearest.unknown_units)
+        )
 
     def contradicting(self, final: TokenUsage) -> TokenUsage | None:
         """Return the dearest figures if a final usage states less than another one did."""
@@ -268,7 +270,12 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = replace(
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
-        if usage.unknown_units or evidence.has_unknown_units:
+        final = evidence.final
+        if (
+            usage.unknown_units
+            or (final is not None and final.unknown_units)
+            or evidence.has_unknown_units
+        ):
             if not evidence.is_self_hosted:
                 return self.hold(usage, reported=reported or usage, is_suspect=True)
             usage = replace(usage, unknown_units=None)
@@ -279,10 +286,19 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = counted
         try:
             listed = price = self.price.for_tier(self.service_tier)
-            if evidence.has_stated_writes and usage.cache_write_tokens:
+            if (
+                evidence.has_stated_writes
+                and usage.cache_write_tokens
+                and not evidence.is_self_hosted
+            ):
                 price = listed.with_stated_writes
             priced = usage
-            if evidence.asked_writes is not None or not usage.is_text_alone:
+            if (
+                evidence.asked_writes is not None
+                or usage.unknown_input_tokens
+                or usage.unknown_output_tokens
+                or usage.unknown_cache_write_tokens
+            ):
                 priced = _with_known_kinds(usage, price, evidence.asked_writes)
             receipt = plausible_lines(priced, price)
         except ValueError:  # a kind or a service tier that the price does not cover
