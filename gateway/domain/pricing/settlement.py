@@ -67,9 +67,9 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
-    for, None if it asked for none. `has_stated_writes`: it asked for some, or the
-    model writes unasked; they cost the stated factor if the price lists no rate of writes. `is_self_hosted`: an engine of one's own
-    bills nothing beside its tokens.
+    for, None if it asked for none. `has_stated_writes`: it asked for some, or the model writes
+    unasked; they cost the stated factor if the price lists no rate of writes. `is_self_hosted`: an
+    engine of one's own bills nothing beside its tokens.
     """
 
     final: TokenUsage | None = None
