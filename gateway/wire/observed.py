@@ -28,6 +28,8 @@ _OF_CHOICES = (
     "audio_output_tokens",
     "image_output_tokens",
     "unexplained_tokens",
+    "unknown_output_tokens",
+    "unknown_units",
 )
 _NO_ANSWER = dict.fromkeys(_OF_CHOICES)
 _OF_PROMPTS = (
@@ -39,6 +41,8 @@ _OF_PROMPTS = (
     "cache_write_12h_tokens",
     "audio_input_tokens",
     "image_input_tokens",
+    "unknown_input_tokens",
+    "unknown_cache_write_tokens",
 )
 # A service tier or a place. An upstream can put a text anywhere, and none is stored.
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")

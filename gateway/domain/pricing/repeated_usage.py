@@ -15,7 +15,8 @@ from gateway.domain.pricing.tokens import TokenUsage
 DISCOUNTED = frozenset({"cached_input_tokens", "cached_audio_input_tokens"})
 # Not a count of its own: it tells by how much a usage contradicts itself.
 _GAP = "unexplained_tokens"
-_NEVER_TAKEN = DISCOUNTED | {_GAP, "input_tokens", "output_tokens"}
+# A unit without a price holds the attempt, whichever usage states it.
+_NEVER_TAKEN = DISCOUNTED | {_GAP, "input_tokens", "output_tokens", "unknown_units"}
 _OF_ANSWER = frozenset(
     {"reasoning_tokens", "audio_output_tokens", "image_output_tokens", "unknown_output_tokens"}
 )
