@@ -54,7 +54,7 @@ def members_of(sent: bytes) -> list[list[tuple[str, Any]]]:
 
 
 def events(dialect: str, usage: bytes, *, is_stream: bool) -> bytes:
-    """Return an answer with this usage wherever its dialect has one."""
+    """Return an answer with this usage at each place of its dialect."""
     if dialect == "chat":
         if not is_stream:
             return b'{"id":"a","model":"x","choices":[],"usage":%b}' % usage
@@ -77,7 +77,7 @@ def events(dialect: str, usage: bytes, *, is_stream: bool) -> bytes:
 
 
 def answered(dialect: str, body: bytes, *, is_stream: bool, cost: str | None) -> bytes:
-    """Return what the caller gets of an answer."""
+    """Return the bytes of an answer for the caller."""
     if not is_stream:
         rewrite = {"chat": rewrite_chat, "responses": rewrite_response}.get(
             dialect, rewrite_message
