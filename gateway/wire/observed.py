@@ -206,6 +206,13 @@ class Observed(msgspec.Struct, kw_only=True):
             self._note_dearer(known)
             self._note_dearer(usage)
 
+    def note_other_reading(self, usage: TokenUsage) -> None:
+        """Record the other reading of the final usage, of whose names one stands there twice."""
+        if usage != self.final:
+            self._note_dearer(self.final)
+            self._note_dearer(usage)
+            self.impossible = usage
+
     def note_more(self) -> None:
         """Record that the answer goes on after its final usage, which does not count all of it: it
         is the least, and no longer final.
