@@ -30,7 +30,7 @@ class Feature:
 
 
 REROUTING = "rerouting"
-# Of its members these name a place, whose price is found by what the answer states.
+# Of its members these name a place, whose price the answer's own statement selects.
 PLACE_MEMBERS = frozenset({"inference_geo", "region", "region_name", "aws_region_name"})
 
 FEATURES: dict[str, Feature] = {

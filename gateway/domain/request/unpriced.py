@@ -32,7 +32,7 @@ class Unpriced(Struct, frozen=True, kw_only=True, gc=False):
     """A kind that a request may be billed for without a rate: the place in the request, and the
     field of the price that has the rate. `can_drop` is True for a tool that can be left out.
     `listed_as` is the name by which the deployment may list it as free, None for a tool.
-    `field` is None for a thing that is stored at the provider: no rate bounds what it brings.
+    `field` is None for a thing that is stored at the provider: no rate bounds its contents.
     """
 
     where: str
@@ -110,7 +110,7 @@ def _missing(
 
 
 def _sounds(facts: RequestFacts, features: frozenset[str], deployment: Deployment) -> Iterator[str]:
-    """Yield the places of parts that are billed as a sound: those of its type, and where the model
+    """Yield the places of parts that are billed as a sound: those of its type, and if the model
     hears also those that may be any.
     """
     if facts.sound:

@@ -130,7 +130,7 @@ def test_whatever_may_have_a_picture_is_held_at_the_factor(name: str) -> None:
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "ours"])
 def test_a_text_is_held_as_before(name: str, model: str) -> None:
     """So is a tool of the caller, and one whose results are text. Writes to a cache are held at
-    1.25 times where the name hides the model.
+    1.25 times if the name hides the model.
     """
     assert times(SHOWS_NONE[name], model=model) <= 1.3
 

@@ -52,7 +52,7 @@ class Needs:
 
     @property
     def is_unusual(self) -> bool:
-        """Return True if few requests have what was found."""
+        """Return True if something was found that few requests have."""
         found = (self.lifetimes, self.has_files, self.stored, self.sound, self.maybe_sound)
         return any(found)
 
