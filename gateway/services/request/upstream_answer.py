@@ -114,7 +114,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             return False
         usage = observed.usage
         if usage is None or observed.is_behind:
-            return not observed.has_unread
+            return observed.is_countable
         return usage.lacks_prompt and has_prompt_text(self.request.body)
 
     @property
@@ -265,7 +265,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         stream = self._stream
         assert stream is not None, "a stream has begun"
         while chunk := await self._chunk():
-            parts = stream.feed(chunk)
+            try:
+                parts = stream.feed(chunk)
+            except EventTooLarge:
+                stream.observed.note_unread()
+                raise
             self._note_progress(stream.observed)
             if piece := self._written(parts):
                 return piece
@@ -324,7 +328,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         assembler = self._assembler = self._new_assembler()
         observed = assembler.observed
         while chunk := await self._chunk():
-            assembler.feed(chunk)
+            try:
+                assembler.feed(chunk)
+            except EventTooLarge:
+                observed.note_unread()
+                raise
             self._note_progress(observed)
         assembler.end()
         if not observed.is_done and not observed.is_error:
@@ -461,8 +469,13 @@ class UpstreamAnswer(Struct, kw_only=True):
     def note_chunk(self, chunk: bytes) -> None:
         """Record the metadata in a piece of an answer without a reader."""
         reader = self._stream if self._stream is not None else self._assembler
-        if reader is not None:
+        if reader is None:
+            return
+        try:
             reader.feed(chunk)
+        except EventTooLarge:
+            reader.observed.note_unread()
+            raise
 
     @property
     def is_only_an_error(self) -> bool:

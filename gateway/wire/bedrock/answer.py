@@ -73,6 +73,7 @@ class ConverseReader:
         self._has_read = False
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
         self._has_stopped = False
+        self._block, self._bytes_before = -1, 0  # the block that is sent, and the text before it
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -131,7 +132,8 @@ class ConverseReader:
             return self._stop(event)
         if kind == "metadata":
             return self._finish(event)
-        self.observed.has_odd = self.observed.has_odd or kind != "contentBlockStop"
+        if kind != "contentBlockStop":
+            self.observed.note_odd()
         return []
 
     def _start_block(self, event: dict[str, Any]) -> list[AnswerEvent]:
@@ -153,10 +155,16 @@ class ConverseReader:
             call = self._calls.get(_index(event))
             return [] if call is None else [CallArguments(call=call, text=arguments)]
         pieces = _texts_of(delta, object_in(delta, "reasoningContent"))
+        if _index(event) != self._block:
+            self._block, self._bytes_before = _index(event), self.observed.output_bytes
         for piece in pieces:
             self._note(piece.text)
+            is_shown = piece.text or self.observed.output_bytes > self._bytes_before
+            if isinstance(piece, ThoughtPiece) and (piece.sealed or not is_shown):
+                self.observed.note_other()  # sealed, or the signature of a thought not shown
         if not pieces and has_others(delta, frozenset({"text"})):
-            self.observed.has_odd = True
+            self.observed.note_more()
+            self.observed.note_odd()
         return list(pieces)
 
     def _note(self, text: str) -> None:
@@ -241,6 +249,8 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             reasoning = object_in(block, "reasoningContent")
             pieces = _texts_of(block, object_in(reasoning, "reasoningText") or reasoning)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
+            if not text and (pieces or has_others(block, frozenset({"text"}))):
+                observed.note_other()
         events += found
         observed.has_content = observed.has_content or bool(found)
         if observed.collects_text and text:

@@ -50,6 +50,7 @@ _LINE = names_in(
     "model created_at message done done_reason error logprobs remote_model remote_host"
 )
 _MESSAGE = frozenset({"role", "content", "thinking", "tool_calls"})
+_USUAL, _USUAL_MESSAGE = 4, 2  # members of a line with a piece of text
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 _LENGTH = "length"
 _encode = msgspec.json.Encoder().encode
@@ -111,10 +112,11 @@ class OllamaReader:
             yield Started(answer_id=self._id, created_s=time_in(members, "created_at"))
         content = object_in(members, "message")
         pieces = list(self._content(content, _logprobs(members)))
-        if not self.observed.has_content and (
+        is_usual = len(members) <= _USUAL and len(content) <= _USUAL_MESSAGE
+        if not (self.observed.has_content and is_usual) and (
             has_others(members, _LINE) or has_others(content, _MESSAGE)
         ):
-            self.observed.has_odd = True
+            self.observed.note_odd()
         self.observed.pieces += bool(pieces)
         yield from pieces
         if members.get("done") is True:

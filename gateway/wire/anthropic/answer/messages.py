@@ -16,12 +16,13 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
-    MessageBlock,
     MessageEvent,
+    TypedBlock,
     decode_block,
     decode_event,
     decode_message,
     generated_text,
+    has_more_than_text,
     is_content,
     is_odd_block,
     is_odd_kind,
@@ -131,8 +132,10 @@ def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
         return
     observed.has_content = observed.collects_text = True
     try:
-        for block in decode_few(content, MessageBlock):
+        for block in decode_few(content, TypedBlock):
             observed.note_text(generated_text(block))
+            if has_more_than_text(block):
+                observed.note_other()
     except UNREADABLE:
         observed.note_unread()
     if not observed.output_bytes:  # blocks without any known text
@@ -161,6 +164,7 @@ class MessageStream:
     _splitter: EventSplitter = field(default_factory=EventSplitter)
     _figures: StreamFigures = field(init=False)
     _has_failed: bool = False  # an error was sent on, and nothing follows it
+    _bytes_before: int = 0  # of text, before the block that is sent
 
     def __post_init__(self) -> None:
         """Start before the first figure."""
@@ -203,6 +207,7 @@ class MessageStream:
         if kind == _DELTA:
             self._note_content(decoded.delta)
         elif kind == _START:
+            self._bytes_before = self.observed.output_bytes
             note_search(self.observed, decoded.content_block)
             self._note_content(decoded.content_block)
         elif kind == _MESSAGE_START:
@@ -214,21 +219,25 @@ class MessageStream:
         elif is_raw_error(decoded.error):
             return self._fail(payload)
         elif is_odd_kind(word_in(decoded.type) or ""):
-            self.observed.has_odd = True
+            self.observed.note_odd()
         return event
 
     def _note_content(self, raw: msgspec.Raw) -> None:
         """Record a content block's start or a piece of it, and its text if it has to be counted."""
         block = decode_block(raw)
-        if not is_content(block):
-            if not self.observed.has_content:
-                self.observed.has_odd = self.observed.has_odd or is_odd_block(raw)
+        text = generated_text(block)
+        if not text and not is_content(block):
+            if is_odd_block(raw):
+                self._figures.note_odd()
             return
         observed = self.observed
         self._figures.note_content()
         observed.has_content = True
         observed.pieces += 1
-        observed.note_text(generated_text(block))
+        if text:
+            observed.note_text(text)
+        elif is_there(block.data) or observed.output_bytes == self._bytes_before:
+            observed.note_other()  # a sealed thought, or the signature of one that is not shown
 
     def _begin(self, event: bytes, payload: bytes, raw: msgspec.Raw) -> bytes:
         """Return `message_start` with the caller's model name; record the prompt's usage."""

@@ -51,6 +51,12 @@ class MessageBlock(msgspec.Struct):
     stop_reason: msgspec.Raw = ABSENT
 
 
+class TypedBlock(MessageBlock):
+    """A block of a whole message, with its type."""
+
+    type: msgspec.Raw = ABSENT
+
+
 class _ServerBlock(msgspec.Struct):
     """The members of a block of the provider's own tools."""
 
@@ -117,6 +123,14 @@ def generated_text(block: MessageBlock) -> str:
 def is_content(block: MessageBlock) -> bool:
     """Return True if a content block or a delta is generated content, and not only announced."""
     return bool(generated_text(block) or text_in(block.data) or text_in(block.signature))
+
+
+def has_more_than_text(block: TypedBlock) -> bool:
+    """Return True if a whole block is of an unknown type, or has content without any text."""
+    kind, text = text_in(block.type), generated_text(block)
+    if kind and kind not in _KNOWN_BLOCKS:
+        return True
+    return not text and (not kind or is_content(block))
 
 
 def note_search(observed: Observed, block: msgspec.Raw | bytes) -> None:

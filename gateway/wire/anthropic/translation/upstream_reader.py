@@ -90,6 +90,7 @@ class MessagesReader:
         self._splitter = EventSplitter()
         self._figures = StreamFigures(self.observed)
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
+        self._bytes_before = 0  # of text, before the block that is sent
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -134,7 +135,8 @@ class MessagesReader:
             return self._stop()
         if is_error(event.get("error")):
             return [self._fail(payload)]
-        self.observed.has_odd = self.observed.has_odd or is_odd_kind(kind)
+        if is_odd_kind(kind):
+            self.observed.note_odd()
         return []
 
     def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
@@ -150,6 +152,7 @@ class MessagesReader:
     def _start_block(self, event: dict[str, Any], block: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a block. Some servers send its first text or its input with it."""
         kind = text_in(block, "type")
+        self._bytes_before = self.observed.output_bytes
         if kind == "tool_use":
             return self._start_call(_index(event), block)
         if kind in _OF_SERVER:
@@ -187,10 +190,13 @@ class MessagesReader:
         self, pieces: list[TextPiece | ThoughtPiece], of: dict[str, Any]
     ) -> list[AnswerEvent]:
         """Record pieces of text or reasoning of a block, and return them."""
-        if not pieces and not self.observed.has_content:
-            self.observed.has_odd = self.observed.has_odd or is_odd_block(msgspec.json.encode(of))
+        if not pieces and is_odd_block(msgspec.json.encode(of)):
+            self._figures.note_odd()
         for piece in pieces:
             self._note(piece.text)
+            is_shown = piece.text or self.observed.output_bytes > self._bytes_before
+            if isinstance(piece, ThoughtPiece) and (piece.sealed or not is_shown):
+                self.observed.note_other()  # sealed, or the signature of a thought not shown
         return list(pieces)
 
     def _note(self, text: str) -> None:
@@ -275,6 +281,8 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
                 note_search(observed, msgspec.json.encode(block))
             pieces = _texts_of(block, kind)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
+            if not text and (pieces or is_odd_block(msgspec.json.encode(block))):
+                observed.note_other()
         events += found
         observed.has_content = observed.has_content or bool(found)
         if observed.collects_text and text:

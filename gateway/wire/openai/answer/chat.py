@@ -34,7 +34,14 @@ from gateway.wire.openai.answer.legal_words import (
     with_legal_finish,
     with_object,
 )
-from gateway.wire.openai.answer.odd_parts import is_odd_chunk
+from gateway.wire.openai.answer.odd_parts import (
+    CALLS,
+    OF_CALLS,
+    OF_PARTS,
+    is_odd_chunk,
+    is_text,
+    is_word,
+)
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -70,7 +77,6 @@ from gateway.wire.openai.usage_detail import (
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
-_OF_PARTS = ("text", "refusal", "thinking")  # Mistral's thinking holds parts again
 MOST_LEVELS = 4
 _encode = msgspec.json.Encoder().encode
 
@@ -268,8 +274,8 @@ class ChatStream:
             note_unread_event(self.observed, payload)
             return event
         _note_chunk(self.observed, chunk)
-        if not self.observed.has_content and not _begins(chunk):
-            self.observed.has_odd = self.observed.has_odd or is_odd_chunk(payload)
+        if not self.observed.has_content or self.observed.has_running:
+            self._note_odd(chunk, payload)
         if chunk.error is not ABSENT and is_raw_error(chunk.error):
             self._has_failed = True
             if (usage := usage_of(chunk)) is not None:
@@ -282,6 +288,16 @@ class ChatStream:
         if isinstance(rewritten, bytes):  # an event with the cost comes once
             self._learn(event, rewritten, chunk)
         return rewritten
+
+    def _note_odd(self, chunk: Chunk, payload: bytes) -> None:
+        """Record a chunk that may have content of an unknown form, before any known content, or
+        behind the last running usage.
+        """
+        has_figure = self.observed.has_running and (
+            is_there(chunk.usage) or is_there(chunk.timings)
+        )
+        if not has_figure and not _begins(chunk) and is_odd_chunk(payload):
+            self.observed.note_odd()
 
     def _meter_after_error(self, event: bytes) -> bytes:
         """Drop an event after an error, but meter its content and its usage."""
@@ -584,7 +600,11 @@ def _collect(observed: Observed, choice: AnswerChoice) -> None:
         if whole is choice.text:
             decoded: list[Any] = [msgspec.json.decode(whole)]
         else:
-            decoded = [value for name, value in decode_delta(whole).items() if name != "role"]
+            members = decode_delta(whole)
+            decoded = [value for name, value in members.items() if name != "role"]
+            for name, value in members.items():
+                if value and type(value) is not str and not is_text(name, value):
+                    observed.note_other()
     except UNREADABLE:
         observed.note_unread()
         return
@@ -603,12 +623,15 @@ def _texts(value: Any, *, levels: int) -> Iterator[str]:
             yield from (
                 _texts(one, levels=levels - 1) if not isinstance(one, dict) else _parts(one, levels)
             )
+    elif isinstance(value, dict):  # a call of the first kind, or the transcript of a sound
+        yield from (text for name, text in value.items() if name in OF_CALLS and is_word(text))
 
 
 def _parts(part: dict[str, Any], levels: int) -> Iterator[str]:
     """Yield the strings in a part of a message or in a tool call."""
-    function = part.get("function")
-    if isinstance(function, dict):
-        yield from (text for text in function.values() if isinstance(text, str))
-    for name in _OF_PARTS:
+    for kind in CALLS:
+        call = part.get(kind)
+        if isinstance(call, dict):
+            yield from (text for text in call.values() if isinstance(text, str))
+    for name in OF_PARTS:
         yield from _texts(part.get(name), levels=levels - 1)

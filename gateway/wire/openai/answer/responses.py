@@ -15,12 +15,18 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error
+from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error, object_of
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.odd_parts import is_odd_event, is_odd_response
+from gateway.wire.openai.answer.odd_parts import (
+    has_more_than_text,
+    is_new,
+    is_odd_event,
+    is_odd_response,
+    is_text_delta,
+)
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
     FINAL_RESPONSE_EVENTS,
@@ -97,6 +103,8 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
     for place, item in enumerate(items if isinstance(items, list) else []):
         if not isinstance(item, dict):
             continue
+        if has_more_than_text(item):
+            observed.note_other()
         parts = [
             item,
             *(part for name in ("content", "summary") for part in _objects_in(item.get(name))),
@@ -142,9 +150,8 @@ class ResponseStream:
             return event
         try:
             decoded = decode_event(payload)
-            self._note_delta(decoded)
-            if not self.observed.has_content and is_odd_event(decoded.type):
-                self.observed.has_odd = not is_raw_error(decoded.error) or self.observed.has_odd
+            if not self._note_delta(decoded):
+                self._note_odd(decoded)
             is_bare = decoded.type is None and is_raw_error(decoded.error)
             self.observed.is_error = (
                 self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
@@ -171,24 +178,47 @@ class ResponseStream:
             return event
 
     def _note_item(self, item: msgspec.Raw) -> None:
-        """Record a finished item of the output, if it is a call of the provider's own tool."""
+        """Record a finished item of the output, if it is a call of the provider's own tool, or has
+        content that came in no event before.
+        """
+        members = object_of(item)
+        if members is None or has_more_than_text(members):
+            self.observed.note_more()
+            self.observed.note_other()
+            self.observed.note_uncounted()
         listed = msgspec.Raw(b"[%b]" % bytes(item))
         for name in calls_in(listed):
             self.observed.note_call(name)
         self._completed.update(calls_in(listed, only_completed=True))
 
-    def _note_delta(self, decoded: ResponseEvent) -> None:
-        """Record an event with generated content, and its text if the gateway has to count it."""
-        if ".delta" not in (decoded.type or ""):
+    def _note_odd(self, decoded: ResponseEvent) -> None:
+        """Record an event that may have content of another form than a piece of text."""
+        observed = self.observed
+        if is_raw_error(decoded.error):
             return
+        if is_new(decoded.type):
+            observed.note_odd()
+        elif not observed.has_content and is_odd_event(decoded.type):
+            observed.has_odd = True
+
+    def _note_delta(self, decoded: ResponseEvent) -> bool:
+        """Record an event with generated content, and its text if the gateway has to count it;
+        return False for any other.
+        """
+        kind = decoded.type or ""
+        if ".delta" not in kind:
+            return False
         self.observed.note_more()  # as in a chat: content after it makes it a running figure
         self.observed.note_uncounted()
         self.observed.has_content = True
         self.observed.pieces += 1
-        if self.observed.collects_text and bytes(decoded.delta).startswith(b'"'):
+        if not is_text_delta(kind) or not bytes(decoded.delta).startswith(b'"'):
+            self.observed.note_other()
+        elif self.observed.collects_text:
             self.observed.note_text(
                 msgspec.json.decode(decoded.delta), choice=number_of(decoded.output_index)
             )
+        return True
 
     def _spliced_response(self, payload: bytes, decoded: ResponseEvent) -> AnswerPart:
         """Return an event with a response object for the caller, with the caller's model name and
