@@ -28,6 +28,7 @@ from gateway.wire.foreign_json import (
     short_text_in,
     text_in,
 )
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -220,6 +221,8 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
             has_others(members, known)
             for members, known in ((answer, _ANSWER), (output, frozenset({"message"})))
         )
+    if not message and observed.final is None:
+        note_unknown(observed, body, usage_in)
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 

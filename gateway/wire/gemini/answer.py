@@ -40,6 +40,7 @@ from gateway.wire.gemini.usage import (
     usage_from_gemini,
     usage_of,
 )
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
@@ -142,6 +143,9 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     answer = _Answer(observed)
     observed.collects_text = observed.collects_text or usage_in(body) is None
     events = list(answer.read(members))
+    is_known = "candidates" in members or object_in(members, "promptFeedback")
+    if not (is_known or object_in(members, "usageMetadata") or observed.is_error):
+        note_unknown(observed, body, usage_in)
     return [*events, *answer.end(is_whole=True)]
 
 

@@ -27,6 +27,7 @@ from gateway.wire.foreign_json import (
     text_in,
     time_in,
 )
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (
@@ -189,6 +190,8 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = True  # its usage may lack a count
+    if not (object_in(members, "message") or has_counts(members) or members.get("error")):
+        note_unknown(observed, body, usage_in)
     return list(OllamaReader(observed).read(members | {"done": True}))
 
 

@@ -24,6 +24,7 @@ from gateway.wire.foreign_json import (
     short_text_in,
     text_in,
 )
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
@@ -40,6 +41,7 @@ from gateway.wire.translation.answer_events import (
 INPUT, OUTPUT = "num_input_tokens", "num_output_tokens"
 # The members of a piece without generated content, or whose content is read.
 _PIECE = frozenset({"id", "model_name", "model_version", "text_output", "finish_reason", "error"})
+_SHAPE = frozenset({"text_output", INPUT, OUTPUT})  # one of them stands in every answer
 MAX_MESSAGE_CHARS, MAX_WORD_CHARS = 1000, 64
 _encode = msgspec.json.Encoder().encode
 
@@ -184,6 +186,8 @@ def generate_events(
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = observed.collects_text or OUTPUT not in members
+    if not (members.keys() & _SHAPE) and not is_error(members.get("error")):
+        note_unknown(observed, body, usage_in)
     return TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
 
 

@@ -39,6 +39,7 @@ from gateway.wire.anthropic.usage import (
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
 from gateway.wire.foreign_json import is_raw_error
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
@@ -144,7 +145,7 @@ def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
 
 def _note_unknown(body: bytes, observed: Observed) -> None:
     """Record an answer of an unknown shape. Raises `UnreadableAnswer`."""
-    observed.note_unread()
+    note_unknown(observed, body, usage_in)
     try:
         require_object(body)
     except MalformedJson:

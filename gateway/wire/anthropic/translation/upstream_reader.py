@@ -33,6 +33,7 @@ from gateway.wire.foreign_json import (
     short_text_in,
     text_in,
 )
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.error import read_error
@@ -253,6 +254,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     events += _contents(objects_in(message, "content"), observed)
     if not observed.has_content and not observed.is_error:
         observed.has_odd = bool(message.get("content")) or is_odd_message(body)
+    if message.get("content") is None and observed.final is None and not observed.is_error:
+        note_unknown(observed, body, _usage_in)
     observed.is_done = not observed.is_error
     if observed.is_error:
         return events

@@ -19,6 +19,7 @@ from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import is_quick, is_raw_error
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
@@ -82,18 +83,26 @@ _encode = msgspec.json.Encoder().encode
 
 
 def rewrite_chat(
-    body: bytes, observed: Observed, *, model: str, is_empty: bool = False
+    body: bytes,
+    observed: Observed,
+    *,
+    model: str,
+    is_empty: bool = False,
+    lists_items: bool = True,
 ) -> AnswerPart:
     """Return a whole chat, completions or embeddings answer for the caller.
 
     Undecodable bodies pass unchanged.
 
-    `is_empty`: all texts of the embeddings request were empty.
+    `is_empty`: all texts of the embeddings request were empty. `lists_items` is False if the
+    operation has no answers with vectors or results: then a list of them is none of its shapes.
     """
 
     def rewritten(text: bytes) -> AnswerPart:
         """Return a readable text of the answer for the caller."""
-        return _rewritten_chat(text, observed, model=model, is_empty=is_empty)
+        return _rewritten_chat(
+            text, observed, model=model, is_empty=is_empty, lists_items=lists_items
+        )
 
     try:
         return rewritten(body)
@@ -101,7 +110,9 @@ def rewrite_chat(
         return without_halves_of_pairs(body, rewritten)
 
 
-def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bool) -> AnswerPart:
+def _rewritten_chat(
+    body: bytes, observed: Observed, *, model: str, is_empty: bool, lists_items: bool
+) -> AnswerPart:
     """Return a decodable whole answer for the caller; record its usage and content in
     `observed`.
     """
@@ -110,7 +121,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     body = with_legal_finish(body, chunk.choices or ())
     places = places_in(body, chunk)
     _note_chunk(observed, chunk)
-    has_vectors = _holds_items(chunk)
+    has_vectors = lists_items and _holds_items(chunk)
     if has_vectors and not is_empty:
         usage = with_billed_units(usage_of_embeddings(chunk.usage), chunk.meta)
     else:
@@ -129,6 +140,8 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     if usage is not None:
         observed.note_final(usage)
         _note_detail(observed, chunk)
+    elif not lists_items and _is_unknown(observed, chunk, body):
+        note_unknown(observed, body, usage_in)
     else:
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
@@ -143,6 +156,15 @@ def _unless_odd(usage: TokenUsage, observed: Observed, body: bytes) -> TokenUsag
     if not observed.has_odd or usage.input_tokens or usage.output_tokens == 0:
         return usage
     return msgspec.structs.replace(usage, unexplained_tokens=UNREADABLE_COUNT)
+
+
+def _is_unknown(observed: Observed, chunk: Chunk, body: bytes) -> bool:
+    """Return True if a chat without usage and known content is none of its dialect, or may have
+    content beside its known members.
+    """
+    if observed.is_error or observed.has_content or observed.final is not None:
+        return False
+    return chunk.choices is None or _holds_items(chunk) or is_odd_chunk(body)
 
 
 def _begins(chunk: Chunk) -> bool:

@@ -16,6 +16,7 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error, object_of
+from gateway.wire.inner_usage import note_unknown
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
@@ -50,6 +51,7 @@ from gateway.wire.surrogates import hidden
 
 _RESPONSE = b'"response"'
 _ITEM_DONE = "response.output_item.done"
+_NO_OUTPUT = frozenset({b"", b"null", b"[]"})
 _UNFINISHED = frozenset({"queued", "in_progress"})
 
 
@@ -76,17 +78,22 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     if observed.final is None:
         observed.collects_text = True
         _collect_output(observed, response.output)
-    observed.has_content = observed.has_content or bytes(response.output) not in (
-        b"",
-        b"null",
-        b"[]",
-    )
+        if _is_unknown(observed, response, body):
+            note_unknown(observed, body, usage_in)
+    observed.has_content = observed.has_content or bytes(response.output) not in _NO_OUTPUT
     if (
         observed.has_content and observed.final is None and not observed.output_bytes
     ):  # items without any known text
         observed.note_unread()
     observed.is_done = not observed.is_error
     return spliced(body, places, response, model=model, priced=observed.final)
+
+
+def _is_unknown(observed: Observed, response: ResponseBody, body: bytes) -> bool:
+    """Return True if a response without usage is none, or may have content beside its members."""
+    if observed.is_error or observed.is_unfinished or bytes(response.output) not in _NO_OUTPUT:
+        return False
+    return not is_there(response.output) or is_odd_response(body)
 
 
 def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
