@@ -70,6 +70,8 @@ class Observed(msgspec.Struct, kw_only=True):
     has_odd: bool = False  # a part has a form that is not known, so it may be content
     has_other: bool = False  # a part of the content is no text: a picture, sound, a sealed thought
     pieces: int = 0  # content chunks, the first included
+    ended: set[int] = set()  # the choices of a stream with their finish reason
+    end_mark: bytes = b""  # the event that ends a stream and says nothing else
     engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
@@ -191,6 +193,18 @@ class Observed(msgspec.Struct, kw_only=True):
         """True if `texts` has the answer's complete text."""
         is_kept = self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
         return is_kept and self.is_countable
+
+    def missing_end(self, answers: int) -> bytes:
+        """Return the mark of its end that a stream lacks, though each of its `answers` has its
+        finish reason; empty for any other. Several servers leave it out.
+        """
+        is_over = self.is_done or self.is_error or len(self.ended) < answers
+        return b"" if is_over else self.end_mark
+
+    def note_ended(self, choice: int) -> None:
+        """Record that a choice of a stream has its finish reason."""
+        if len(self.ended) < MAX_CHOICES:
+            self.ended.add(choice)
 
     def note_final(self, usage: TokenUsage) -> None:
         """Record a final usage; one that comes later replaces it, unless only the earlier one can

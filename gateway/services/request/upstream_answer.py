@@ -252,7 +252,8 @@ class UpstreamAnswer(Struct, kw_only=True):
             stream = self.provider.stream(read, call)
             self.attempt.observed, self.content_type = stream.observed, "application/json"
             stream.observed.is_whole = True
-            return plain_answer(stream, body, read, call)
+            has_end = self.upstream.has_stated_end()
+            return plain_answer(stream, body, read, call, has_end=has_end)
         return self.provider.rewrite(read, call, only_item(body), observed)
 
     async def piece(self) -> bytes:
@@ -277,11 +278,20 @@ class UpstreamAnswer(Struct, kw_only=True):
             self._note_progress(stream.observed)
             if piece := self._written(parts):
                 return piece
+        if (mark := self._missing_end(stream.observed)) and (
+            piece := self._written(stream.feed(mark))
+        ):
+            return piece
         if stream.observed.is_whole:
             raise self._unreadable("no event stream")
         if not stream.observed.is_done and not stream.observed.is_error:
             raise UpstreamError(self.cut_message)
         return b""
+
+    def _missing_end(self, observed: Observed) -> bytes:
+        """Return the mark of its end that a whole stream lacks; empty for any other."""
+        mark = observed.missing_end(self.request.body.facts.answers)
+        return mark if mark and self.upstream.has_stated_end() else b""
 
     async def _chunk(self) -> bytes:
         """Return the stream's next piece; after a large one, yield to the event loop first.
@@ -335,6 +345,8 @@ class UpstreamAnswer(Struct, kw_only=True):
                 raise
             self._note_progress(observed)
         assembler.end()
+        if mark := self._missing_end(observed):
+            assembler.feed(mark)
         if not observed.is_done and not observed.is_error:
             raise UpstreamError(self.cut_message)
         observed.is_whole = True

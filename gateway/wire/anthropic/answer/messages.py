@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
+    STOP_EVENT,
     MessageEvent,
     TypedBlock,
     decode_block,
@@ -263,6 +264,8 @@ class MessageStream:
         stop_reason = decode_block(decoded.delta).stop_reason if is_there(decoded.delta) else None
         if stop_reason is not None:
             observed.finish_reason = word_in(stop_reason) or observed.finish_reason
+            if word_in(stop_reason):
+                observed.note_ended(0)
         if not is_there(decoded.usage):
             return event
         if self._figures.finish(decoded.usage) is None:
@@ -306,4 +309,5 @@ def message_stream(*, model: str) -> MessageStream:
 
     Its text is kept: no running usage comes between its start and its end.
     """
-    return MessageStream(model=model, observed=Observed(collects_text=True))
+    observed = Observed(collects_text=True, end_mark=STOP_EVENT)
+    return MessageStream(model=model, observed=observed)

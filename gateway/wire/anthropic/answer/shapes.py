@@ -13,6 +13,7 @@ from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
 
 MAX_WORD_CHARS = 256  # of a stop reason or an id
+STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 
 class MessageBody(msgspec.Struct):

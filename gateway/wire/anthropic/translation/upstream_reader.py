@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
+    STOP_EVENT,
     is_odd_block,
     is_odd_kind,
     is_odd_message,
@@ -87,7 +88,8 @@ class MessagesReader:
 
         The text is kept: no running usage comes between the start and the end.
         """
-        self.observed = Observed(collects_text=True) if observed is None else observed
+        fresh = Observed(collects_text=True, end_mark=STOP_EVENT)
+        self.observed = fresh if observed is None else observed
         self._splitter = EventSplitter()
         self._figures = StreamFigures(self.observed)
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
@@ -217,6 +219,7 @@ class MessagesReader:
         if not stop_reason:
             return []
         observed.finish_reason = stop_reason
+        observed.note_ended(0)
         return [_finished(stop_reason, delta)]
 
     def _stop(self) -> list[AnswerEvent]:

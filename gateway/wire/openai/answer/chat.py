@@ -28,7 +28,7 @@ from gateway.wire.openai.answer.answer_splices import (
     without_timings,
     without_usage,
 )
-from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT, last_event
 from gateway.wire.openai.answer.legal_words import (
     lacks_delta,
     with_deltas,
@@ -259,7 +259,6 @@ class ChatStream:
     _choice: int = 0  # the choice of the repeating events
     _has_failed: bool = False  # an error was sent on, and nothing follows it
     _ended: list[TokenUsage] = field(default_factory=list, repr=False)  # of ended choices
-    _finished: set[int] = field(default_factory=set, repr=False)  # the choices that ended
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -290,6 +289,8 @@ class ChatStream:
         try:
             chunk = chunk_of(payload)
         except UNREADABLE:
+            if payload.strip() == DONE:
+                return self._end(DONE_EVENT)
             shown = hidden(event)
             if shown is not None:
                 return changed(self._rewritten_event(shown.text), shown.restored)
@@ -403,21 +404,28 @@ class ChatStream:
         )
         if not is_final:
             assert chunk.choices is not None
+            self._note_ended(chunk)
             self._note_running(chunk.usage, chunk.choices[0])
             if names_tier(chunk.usage):
                 self.observed.note_tier(stated_tier(chunk.usage))
         elif (usage := usage_of(chunk)) is not None:
-            self._finished.update(number_of(choice.index) for choice in chunk.choices or ())
+            self._note_ended(chunk)
             self._note_final(usage, is_of_choice=_is_of_one_answer(chunk, usage))
             _note_detail(self.observed, chunk)
         return is_final
+
+    def _note_ended(self, chunk: Chunk) -> None:
+        """Record the choices that a chunk ends."""
+        for choice in chunk.choices or ():
+            if choice.finish_reason:
+                self.observed.note_ended(number_of(choice.index))
 
     def _note_final(self, usage: TokenUsage, *, is_of_choice: bool) -> None:
         """Record a final usage. llama.cpp ends each choice with one of its own, and they are
         added up.
         """
         if is_of_choice and len(self._ended) < MAX_CHOICES:
-            if self._ended and len(self._ended) >= len(self._finished):
+            if self._ended and len(self._ended) >= len(self.observed.ended):
                 self._ended[-1] = usage  # stated again: no other choice has ended
             else:
                 self._ended.append(usage)
@@ -486,8 +494,8 @@ class ChatStream:
         the content that no running usage counts.
         """
         for choice in chunk.choices or ():
-            if choice.finish_reason is not None and len(self._finished) < MAX_CHOICES:
-                self._finished.add(number_of(choice.index))
+            if choice.finish_reason:
+                self.observed.note_ended(number_of(choice.index))
             usage = chunk.timings if choice.usage is ABSENT else choice.usage
             if is_there(usage) and (usage is choice.usage or self.asked_running_usage):
                 self._note_running(usage, choice)
@@ -543,7 +551,7 @@ def chat_stream(
         wants_running_usage=wants_running_usage,
         asked_running_usage=asked_running_usage,
         cuts_timings=cuts_timings,
-        observed=Observed(collects_text=collects_text),
+        observed=Observed(collects_text=collects_text, end_mark=DONE_EVENT),
         choices=choices,
         _splitter=EventSplitter(),
     )
