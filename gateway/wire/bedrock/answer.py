@@ -22,13 +22,13 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     has_others,
     names_in,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
     short_text_in,
     text_in,
 )
-from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -51,6 +51,12 @@ _ANSWER = names_in(
     "output stopReason usage metrics trace performanceConfig serviceTier ResponseMetadata "
     "additionalModelResponseFields"
 )
+# The members of a piece and of its parts whose content is read.
+_PIECES = {
+    "": names_in("text toolUse reasoningContent"),
+    "toolUse": names_in("input"),
+    "reasoningContent": names_in("text signature redactedContent"),
+}
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
@@ -163,7 +169,7 @@ class ConverseReader:
             is_shown = piece.text or self.observed.output_bytes > self._bytes_before
             if isinstance(piece, ThoughtPiece) and (piece.sealed or not is_shown):
                 self.observed.note_other()  # sealed, or the signature of a thought not shown
-        if not pieces and has_others(delta, frozenset({"text"})):
+        if not pieces and _is_odd(delta):
             self.observed.note_more()
             self.observed.note_odd()
         return list(pieces)
@@ -291,6 +297,14 @@ def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:
     """Return the usage in an object, or in an error in it; None if neither reports one."""
     usage = object_in(holder, "usage") or object_in(object_in(holder, "error"), "usage")
     return usage_from_wire(usage)
+
+
+def _is_odd(delta: dict[str, Any]) -> bool:
+    """Return True if a piece without known content may have some of another form."""
+    return any(
+        has_others(object_in(delta, name) if name else delta, known)
+        for name, known in _PIECES.items()
+    )
 
 
 def _index(event: dict[str, Any]) -> int:

@@ -23,6 +23,7 @@ from gateway.wire.foreign_json import (
     has_others,
     is_error,
     names_in,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
@@ -40,7 +41,6 @@ from gateway.wire.gemini.usage import (
     usage_from_gemini,
     usage_of,
 )
-from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (

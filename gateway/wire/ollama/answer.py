@@ -21,13 +21,13 @@ from gateway.wire.foreign_json import (
     is_error,
     is_unread,
     names_in,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
     text_in,
     time_in,
 )
-from gateway.wire.inner_usage import note_unknown
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import (

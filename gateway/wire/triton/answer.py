@@ -19,12 +19,12 @@ from gateway.wire.foreign_json import (
     count_in,
     has_others,
     is_error,
+    note_unknown,
     object_in,
     object_of,
     short_text_in,
     text_in,
 )
-from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (

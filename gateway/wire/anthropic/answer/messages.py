@@ -39,8 +39,7 @@ from gateway.wire.anthropic.usage import (
     usage_from_wire,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import is_raw_error
-from gateway.wire.inner_usage import note_unknown
+from gateway.wire.foreign_json import is_raw_error, note_unknown
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event

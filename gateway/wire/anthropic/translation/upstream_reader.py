@@ -28,13 +28,13 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     is_error,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
     short_text_in,
     text_in,
 )
-from gateway.wire.inner_usage import note_unknown
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.error import read_error

@@ -18,8 +18,7 @@ import msgspec
 from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import is_quick, is_raw_error
-from gateway.wire.inner_usage import note_unknown
+from gateway.wire.foreign_json import is_quick, is_raw_error, note_unknown
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.inner_usage import usages_within
+from gateway.wire.foreign_json import usages_within
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import rewrite_chat

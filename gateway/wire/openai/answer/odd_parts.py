@@ -36,7 +36,7 @@ _TEXT_ITEMS = names_in(
 # Members of such items, and of their parts, that hold no text and no name of anything.
 _SEALED = ("encrypted_content", "result", "audio", "image_url", "image", "video")
 # Pieces of text, and events that repeat it or tell of a tool.
-_TEXT_DELTAS = names_in(
+TEXT_DELTAS = names_in(
     "response.output_text.delta response.refusal.delta response.function_call_arguments.delta "
     "response.custom_tool_call_input.delta response.reasoning_text.delta "
     "response.reasoning_summary_text.delta response.reasoning_summary.delta "
@@ -48,7 +48,7 @@ _REPEATS = names_in(
     "response.output_item.done response.content_part.done response.output_text.annotation.added "
     "response.reasoning_summary_part.done response.reasoning_part.added "
     "response.reasoning_part.done response.audio.done"
-) | frozenset(name.removesuffix("delta") + "done" for name in _TEXT_DELTAS)
+) | frozenset(name.removesuffix("delta") + "done" for name in TEXT_DELTAS)
 _TOOLS = (
     "response.web_search_call.",
     "response.file_search_call.",
@@ -129,11 +129,6 @@ def is_odd_response(body: bytes) -> bool:
     """Return True if a response may have content of a form that is not known."""
     members = object_of(body)
     return members is None or has_others(members, _RESPONSE)
-
-
-def is_text_delta(kind: str) -> bool:
-    """Return True if a type of event is a piece of text."""
-    return kind in _TEXT_DELTAS
 
 
 def is_new(kind: str | None) -> bool:

@@ -15,18 +15,23 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error, object_of
-from gateway.wire.inner_usage import note_unknown
+from gateway.wire.foreign_json import (
+    MAX_DECODED_BYTES,
+    is_quick,
+    is_raw_error,
+    note_unknown,
+    object_of,
+)
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.odd_parts import (
+    TEXT_DELTAS,
     has_more_than_text,
     is_new,
     is_odd_event,
     is_odd_response,
-    is_text_delta,
 )
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -219,7 +224,7 @@ class ResponseStream:
         self.observed.note_uncounted()
         self.observed.has_content = True
         self.observed.pieces += 1
-        if not is_text_delta(kind) or not bytes(decoded.delta).startswith(b'"'):
+        if kind not in TEXT_DELTAS or not bytes(decoded.delta).startswith(b'"'):
             self.observed.note_other()
         elif self.observed.collects_text:
             self.observed.note_text(
