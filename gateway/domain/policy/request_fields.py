@@ -29,6 +29,10 @@ class Feature:
     members: tuple[str, ...] = ()
 
 
+REROUTING = "rerouting"
+# Of its members these name a place, whose price is found by what the answer states.
+PLACE_MEMBERS = frozenset({"inference_geo", "region", "region_name", "aws_region_name"})
+
 FEATURES: dict[str, Feature] = {
     feature.name: feature
     for feature in (
@@ -74,7 +78,7 @@ FEATURES: dict[str, Feature] = {
             why="a tool run by the provider sends data elsewhere",
         ),
         Feature(
-            "rerouting",
+            REROUTING,
             fields=("tools",),
             members=(
                 "models",
@@ -216,6 +220,12 @@ FEATURES: dict[str, Feature] = {
         ),
     )
 }
+
+# Members that make an upstream answer later or elsewhere, so that the usage comes after the answer:
+# refused whatever is allowed. `background`: openai 3.57.0, types/responses/
+# response_create_params.py. `deferred`: "create a chat completion, get a response_id, and retrieve
+# the response at a later time" (docs.x.ai/docs/guides/deferred-chat-completions, 2026-11-29).
+ANSWERED_LATER = frozenset({"background", "deferred"})
 
 # Top-level members that need permission for any value (null and false excepted).
 FEATURE_OF_MEMBER: dict[str, str] = {

@@ -21,7 +21,13 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.places.regions import OTHER_PLACE
-from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.request_fields import (
+    PLACE_MEMBERS,
+    REROUTING,
+    UNKNOWN_FIELDS,
+    feature_and_tier,
+)
 from gateway.domain.pricing.cache_writes import longest_kind
 from gateway.domain.pricing.pricing import Price, tier_name
 from gateway.domain.pricing.settlement import (
@@ -32,7 +38,7 @@ from gateway.domain.pricing.settlement import (
     settle,
     unknown_settlement,
 )
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import TokenUsage, with_reasoning
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
@@ -284,7 +290,7 @@ class Attempt(Struct, kw_only=True):
         """
         stated = self.observed.stated_geo
         if self.observed.other_geo is not None or (
-            stated is None and "rerouting" in self.request.body.facts.features
+            stated is None and REROUTING in self.request.body.facts.features
         ):
             stated = OTHER_PLACE
         return price.at(stated)
@@ -356,10 +362,16 @@ class Attempt(Struct, kw_only=True):
         """Compute tokens, lines and cost from the final usage and all other evidence of this
         attempt.
         """
+        lifetimes, deployment = self.request.body.facts.cache_lifetimes, self.candidate.deployment
+        running = self.observed.running
+        if (final is not None and final.unexplained_tokens) or running is not None:
+            is_beside = deployment.provider_facts.reasoning_is_beside
+            final = with_reasoning(final, is_beside=is_beside)
+            running = with_reasoning(running, is_beside=is_beside)
         evidence = Evidence(
             final=final,
             dearest=self.observed.dearest,
-            running=self.observed.running,
+            running=running,
             is_behind=self.observed.is_behind,
             counted=counted,
             was_served=was_served,
@@ -370,9 +382,9 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
             calls=self.observed.calls,
-            asked_writes=longest_kind(self.request.body.facts.cache_lifetimes)
-            if final is not None and final.cache_write_tokens
-            else None,
+            asked_writes=longest_kind(lifetimes) if lifetimes else None,
+            has_stated_writes=bool(lifetimes) or deployment.writes_cache,
+            is_self_hosted=deployment.is_self_hosted,
         )
         price = self._price
         if price.elsewhere:
@@ -392,7 +404,10 @@ class Attempt(Struct, kw_only=True):
         observed, begun, price = self.observed, self.begun, self._price
         if price.elsewhere:
             price = self._at_stated_place(price)
-            begun = replace(begun, price_id=price.price_id, is_stand_in_price=price.is_flagged)
+            is_flagged = price.is_flagged or _may_be_rerouted(
+                self.request.body.facts, self.candidate.deployment
+            )
+            begun = replace(begun, price_id=price.price_id, is_stand_in_price=is_flagged)
         return replace(
             begun,
             outcome=outcome,
@@ -605,7 +620,7 @@ def _event_template(choice: Choice, operation: Operation) -> UsageEvent:
         tpot_s=None,
         duration_s=0.0,
         overhead_s=None,
-        is_stand_in_price=price.is_flagged,
+        is_stand_in_price=price.is_flagged or deployment.is_router,
     )
 
 
@@ -625,6 +640,10 @@ def _begun_event(
     hold.
     """
     request, ranking = admitted.request, admitted.ranking
+    if request.body.facts.features and _may_be_rerouted(
+        request.body.facts, choice.candidate.deployment
+    ):
+        opening = replace(opening, is_stand_in_price=True)
     return replace(
         opening,
         request_id=request.request_id,
@@ -643,6 +662,16 @@ def _begun_event(
         decision=ranking.record,
         queue_s=queue_s,
         degraded=ranking.degraded_at(choice),
+    )
+
+
+def _may_be_rerouted(facts: RequestFacts, deployment: Deployment) -> bool:
+    """Return True if the provider may serve another model than the deployment's, and bill that."""
+    if not facts.features or deployment.is_self_hosted:
+        return deployment.is_router
+    return deployment.is_router or (
+        REROUTING in facts.features - deployment.unsent_features(facts.operation)
+        and dict(facts.named).get(REROUTING) not in PLACE_MEMBERS
     )
 
 

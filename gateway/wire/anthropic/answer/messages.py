@@ -28,7 +28,7 @@ from gateway.wire.anthropic.answer.shapes import (
     is_odd_block,
     is_odd_kind,
     is_odd_message,
-    note_search,
+    note_hosted_call,
     word_in,
 )
 from gateway.wire.anthropic.answer.splices import renamed, with_cost
@@ -54,7 +54,7 @@ from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
-MAX_BLOCKS = 10_000  # of a message that are looked at for searches
+MAX_BLOCKS = 10_000  # of a message that are looked at for calls of tools
 _MESSAGE = b'"message"'
 _DELTA, _START = b'"content_block_delta"', b'"content_block_start"'
 _MESSAGE_START, _MESSAGE_DELTA = b'"message_start"', b'"message_delta"'
@@ -109,7 +109,7 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
     if bytes(message.content).find(b"server_tool_use") >= 0:
-        _note_searches(observed, message.content)
+        _note_hosted_calls(observed, message.content)
     if usage is None or not usage.output_tokens or observed.is_error:
         _collect_content(observed, message.content)
         observed.has_odd = not (observed.has_content or observed.is_error) and is_odd_message(body)
@@ -118,11 +118,11 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
     return part
 
 
-def _note_searches(observed: Observed, content: msgspec.Raw) -> None:
-    """Record the web searches among the blocks of a message."""
+def _note_hosted_calls(observed: Observed, content: msgspec.Raw) -> None:
+    """Record the calls of the provider's own tools among the blocks of a message."""
     with suppress(*UNREADABLE):
         for block in msgspec.json.decode(content, type=list[msgspec.Raw])[:MAX_BLOCKS]:
-            note_search(observed, block)
+            note_hosted_call(observed, block)
 
 
 def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
@@ -209,7 +209,7 @@ class MessageStream:
             self._note_content(decoded.delta)
         elif kind == _START:
             self._bytes_before = self.observed.output_bytes
-            note_search(self.observed, decoded.content_block)
+            note_hosted_call(self.observed, decoded.content_block)
             self._note_content(decoded.content_block)
         elif kind == _MESSAGE_START:
             return self._begin(event, payload, decoded.message)
