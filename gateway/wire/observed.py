@@ -72,7 +72,10 @@ class Observed(msgspec.Struct, kw_only=True):
     has_content: bool = False
     has_unread: bool = False  # a part of the answer could not be read
     has_odd: bool = False  # a part has a form that is not known, so it may be content
+    has_other: bool = False  # a part of the content is no text: a picture, sound, a sealed thought
     pieces: int = 0  # content chunks, the first included
+    ended: set[int] = set()  # the choices of a stream with their finish reason
+    end_mark: bytes = b""  # the event that ends a stream and says nothing else
     engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
@@ -122,12 +125,13 @@ class Observed(msgspec.Struct, kw_only=True):
 
         A running one that does not count the whole answer so far is known by its prompt alone.
         """
-        if self.final is not None or not self._behind:
-            return self.final if self.final is not None else self.running
+        if self.final is not None:
+            return self.final
         running = self.running
         if running is None or running.has_unread:
             return running
-        return replace(running, **_NO_ANSWER)
+        is_first = running.output_tokens == 0 and not (self.is_done or self.is_whole)
+        return replace(running, **_NO_ANSWER) if self._behind or is_first else running
 
     @property
     def has_running(self) -> bool:
@@ -138,9 +142,15 @@ class Observed(msgspec.Struct, kw_only=True):
     def is_behind(self) -> bool:
         """True if the upstream's last usage does not count the whole answer so far.
 
-        A first figure never stands for a last one: Anthropic's `message_start` counts one token.
+        A first figure never stands for a last one: Anthropic's `message_start` counts one token,
+        and others count none.
         """
-        return self.final is None and bool(self._behind)
+        if self.final is not None or not self._running:
+            return False
+        if self._behind or self.is_done or self.is_whole:
+            return bool(self._behind)
+        running = self.running
+        return running is not None and running.output_tokens == 0
 
     @property
     def is_final(self) -> bool:
@@ -155,6 +165,13 @@ class Observed(msgspec.Struct, kw_only=True):
         )
 
     @property
+    def is_countable(self) -> bool:
+        """True if the content is text alone, as far as is known: a count of the texts is one of the
+        answer.
+        """
+        return not (self.has_unread or self.has_odd or self.has_other)
+
+    @property
     def size_bytes(self) -> int:
         """The size of the answer's counted text; if none was counted, four bytes for each chunk of
         a stream, and 0 for a plain answer, whose size is then unknown.
@@ -167,7 +184,8 @@ class Observed(msgspec.Struct, kw_only=True):
         a usage with output.
         """
         has_output = self.final is not None and bool(self.final.output_tokens)
-        return (self.is_whole or self.is_done) and not (self.has_content or has_output)
+        is_ended = self.is_whole or self.is_done
+        return is_ended and not (self.has_content or self.has_odd or has_output)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -178,7 +196,19 @@ class Observed(msgspec.Struct, kw_only=True):
     def has_all_text(self) -> bool:
         """True if `texts` has the answer's complete text."""
         is_kept = self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
-        return is_kept and not self.has_unread
+        return is_kept and self.is_countable
+
+    def missing_end(self, answers: int) -> bytes:
+        """Return the mark of its end that a stream lacks, though each of its `answers` has its
+        finish reason; empty for any other. Several servers leave it out.
+        """
+        is_over = self.is_done or self.is_error or len(self.ended) < answers
+        return b"" if is_over else self.end_mark
+
+    def note_ended(self, choice: int) -> None:
+        """Record that a choice of a stream has its finish reason."""
+        if len(self.ended) < MAX_CHOICES:
+            self.ended.add(choice)
 
     def note_final(self, usage: TokenUsage) -> None:
         """Record a final usage; one that comes later replaces it, unless only the earlier one can
@@ -268,6 +298,17 @@ class Observed(msgspec.Struct, kw_only=True):
         self._kept_chars += len(text)
         if self._kept_chars <= MAX_TEXT_CHARS:
             self._texts.setdefault(choice, []).append(text)
+
+    def note_other(self) -> None:
+        """Record content that is no text: its size in bytes is none of tokens, so without a usage
+        the whole answer stays unknown.
+        """
+        self.has_content = self.has_other = True
+
+    def note_odd(self) -> None:
+        """Record a part that may be content of an unknown form: no running usage counts it."""
+        self.has_odd = True
+        self._behind.update(self._running)
 
     def note_unread(self) -> None:
         """Record a part of the answer that cannot be read: something was generated.

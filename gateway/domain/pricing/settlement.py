@@ -211,7 +211,10 @@ def settle(
         if evidence.can_be(usage):
             source = UsageSource.DERIVED if known and counted.is_exact else UsageSource.ESTIMATED
             return bill.charge(usage, source, reported=reported, is_suspect=is_suspect)
-    return bill.hold(TokenUsage(), reported=reported, is_suspect=is_suspect)
+    # Of an answer that went on after its last figure the prompt is known, and stands in the row.
+    prompt = _input_side(running) if final is None and evidence.is_behind else None
+    known_side = TokenUsage() if prompt is None else _joined(prompt, TokenUsage())
+    return bill.hold(known_side, reported=reported, is_suspect=is_suspect)
 
 
 def unknown_settlement(held_nusd: int) -> Settlement:
