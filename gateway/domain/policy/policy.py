@@ -32,6 +32,7 @@ from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, pro
 from gateway.domain.providers.hosted_tools import SearchModels, search_model
 from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.providers.table import OutputLimit, ProviderFacts
+from gateway.domain.providers.unasked import Unasked, unasked_of
 
 
 class DataClass(IntEnum):
@@ -217,7 +218,7 @@ class Deployment:
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
     is set if its model searches by itself, and `writes_cache` is True if it may write to its
-    provider's cache unasked.
+    provider's cache unasked. `unasked` is what else its model may do unasked.
     Under a hard budget `unlisted` decides on members whose effect on the cost is not known, and
     `listed` names those (parts too, as `reasoning.mode=pro`) that the operator knows to do nothing
     to it; `bounded_members` are those that each operation which it speaks itself may have.
@@ -262,6 +263,7 @@ class Deployment:
     hides_cache: bool = field(init=False, repr=False, compare=False)
     search_model: SearchModels | None = field(init=False, repr=False, compare=False)
     writes_cache: bool = field(init=False, repr=False, compare=False)
+    unasked: Unasked = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
     bounded_members: Mapping[Operation, frozenset[str]] = field(
@@ -278,6 +280,7 @@ class Deployment:
         object.__setattr__(self, "search_model", searches)
         writes = not self.is_self_hosted and writes_unasked(facts.name, self.model)
         object.__setattr__(self, "writes_cache", writes)
+        object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
         object.__setattr__(self, "bounded_members", known)

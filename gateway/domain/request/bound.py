@@ -142,7 +142,12 @@ def bound_of(
         rounds=rounds,
     )
     if bounds_rounds and (
-        features or facts.capabilities or facts.cache_lifetimes or rounds or deployment.writes_cache
+        features
+        or facts.capabilities
+        or facts.cache_lifetimes
+        or rounds
+        or deployment.writes_cache
+        or deployment.unasked.is_special
     ):
         return _with_kinds(bound, facts, features, deployment=deployment, price=price)
     return bound

@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.cache_writes import FACTORS, KIND_OF_LIFETIME
@@ -27,10 +28,11 @@ class Unpriced(Struct, frozen=True, kw_only=True, gc=False):
     """A kind that a request may be billed for without a rate: the place in the request, and the
     field of the price that has the rate. `can_drop` is True for a tool that can be left out.
     `listed_as` is the name by which the deployment may list it as free, None for a tool.
+    `field` is None for a thing that is stored at the provider: no rate bounds what it brings.
     """
 
     where: str
-    field: str
+    field: str | None
     can_drop: bool = False
     listed_as: str | None = None
 
@@ -48,20 +50,38 @@ def unpriced_kind(
 
     An engine of one's own bills nothing by kinds.
     """
-    if deployment.is_self_hosted or not (features or facts.cache_lifetimes):
+    is_special = deployment.unasked.is_special
+    if deployment.is_self_hosted or not (features or facts.cache_lifetimes or is_special):
         return None  # nearly every request
-    for where, field in _missing(facts, features, price):
+    for where, field in (
+        *_stored(facts, deployment),
+        *_missing(facts, features, deployment, price),
+    ):
         name = where.rpartition(": ")[2]
         if name not in deployment.listed:
             return Unpriced(where=where, field=field, listed_as=name)
     return None
 
 
+def _stored(facts: RequestFacts, deployment: Deployment) -> Iterator[tuple[str, str | None]]:
+    """Yield the place of each thing that is stored at the provider and brings its own tools, model
+    or maximum: a member, or the deployment's model.
+    """
+    for name in sorted(facts.stored):
+        yield name, None
+    if (word := deployment.unasked.stored) is not None:
+        yield f"model: {word}", None
+
+
 def _missing(
-    facts: RequestFacts, features: frozenset[str], price: Price
+    facts: RequestFacts, features: frozenset[str], deployment: Deployment, price: Price
 ) -> Iterator[tuple[str, str]]:
     """Yield the place of each kind without a rate, and the field of the price that has the rate."""
     listed = {rate.kind for rate in price.rates}
+    if facts.operation not in WITHOUT_OUTPUT:
+        for kind in deployment.unasked.kinds:
+            if kind not in listed:
+                yield f"model: {kind}", _field_of(kind)
     named = dict(facts.named)
     for feature in sorted(features):
         name, tier = feature_and_tier(feature)

@@ -12,6 +12,7 @@ from gateway.domain.pricing.cache_writes import (
     KNOWN_LIFETIMES,
     SHORTEST_LIFETIME,
 )
+from gateway.domain.providers.unasked import BRINGS_ITS_OWN
 from gateway.domain.request.request import HostedTool
 from gateway.wire.openai.request.hosted import HOSTED_TOOLS, hosted_member
 
@@ -31,7 +32,7 @@ class Needs:
     document, encoded tensors. `hosted` are the tools that the provider may run. `judge_tool` is
     that of the caller's dialect, for tools that are defined inside the prompt. `lifetimes` are the
     times for which the provider's cache is asked to keep a part of the prompt. `has_files` is True
-    for a file in the prompt.
+    for a file in the prompt. `stored` are the members that bring their own tools, model or maximum.
     """
 
     def __init__(self, judge_tool: JudgeTool) -> None:
@@ -43,6 +44,7 @@ class Needs:
         self.lifetimes: set[str] = set()
         self.is_sized = True
         self.has_files = False
+        self.stored: set[str] = set()
 
     def leave(self, feature: str, where: str) -> None:
         """Record that the request needs a deployment's permission for a feature, with the place in
@@ -59,7 +61,11 @@ class Needs:
             self.hosted.append(tool)
 
     def note_member(self, name: str) -> None:
-        """Record a member of the request if it is a tool that the provider runs."""
+        """Record a member of the request if it is a tool that the provider runs, or if it brings
+        tools of its own.
+        """
+        if name in BRINGS_ITS_OWN:
+            self.stored.add(name)
         if (tool := hosted_member(name)) is not None:
             self.hosted.append(tool)
 
