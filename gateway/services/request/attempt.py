@@ -336,6 +336,12 @@ class Attempt(Struct, kw_only=True):
         """
         return self.request.body.facts.operation not in WITHOUT_OUTPUT
 
+    @property
+    def _asked_output_tokens(self) -> int | None:
+        """Return the most output tokens under the request's own maximum, None if it has none."""
+        has_maximum = self.request.body.facts.output_bound_tokens is not None
+        return self.bound.output_tokens if has_maximum else None
+
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         """Return the settlement by all evidence, flagged if the caller was shown another cost for
         the same usage.
@@ -373,6 +379,8 @@ class Attempt(Struct, kw_only=True):
             asked_writes=longest_kind(self.request.body.facts.cache_lifetimes)
             if final is not None and final.cache_write_tokens
             else None,
+            is_cut=self.observed.is_cut,
+            asked_output_tokens=self._asked_output_tokens if self.observed.is_cut else None,
         )
         price = self._price
         if price.elsewhere:

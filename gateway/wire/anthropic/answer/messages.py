@@ -254,6 +254,8 @@ class MessageStream:
         if stop_reason is not None:
             observed.finish_reason = word_in(stop_reason) or observed.finish_reason
         if not is_there(decoded.usage):
+            if stop_reason is not None:
+                observed.note_uncounted()  # the figure at the start is none of the whole answer
             return event
         if self._figures.finish(decoded.usage) is None:
             return event

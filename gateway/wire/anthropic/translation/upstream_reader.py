@@ -210,6 +210,8 @@ class MessagesReader:
         if not stop_reason:
             return []
         observed.finish_reason = stop_reason
+        if observed.final is None:
+            observed.note_uncounted()  # the figure at the start is none of the whole answer
         return [_finished(stop_reason, delta)]
 
     def _stop(self) -> list[AnswerEvent]:

@@ -315,7 +315,7 @@ class Assembler:
         for choice in chunk.choices:
             if observed.final is not None and _has_token(choice):
                 observed.note_more()
-            observed.finish_reason = choice.finish_reason or observed.finish_reason
+            observed.note_finish(choice.finish_reason)
             observed.has_content = observed.has_content or _has_token(choice)
         observed.pieces += bool(chunk.choices) and observed.has_content
         if bytes(chunk.usage) == b"null":
