@@ -103,6 +103,22 @@ def unbounded(account: Account, deployment: str) -> str:
     )
 
 
+def unbounded_member(
+    account: Account, deployment: str, *, where: str, listed_as: str | None
+) -> str:
+    """Return the error message for a request that a hard budget refuses because of a member beside
+    which another model, price or maximum may count. `listed_as` is the name to list it by.
+    """
+    listed = f'"{listed_as}"' if listed_as and ": " in listed_as else listed_as
+    return (
+        f"Budget {account.account_id} is hard, and '{where}' at {deployment} may let another "
+        "model, price or maximum count, so that the cost has no upper bound. Nothing was sent. "
+        "Leave it out, use a route that has a bound for it, or ask an admin for one of these at "
+        f"the deployment: `listed: [{listed}]` (it does nothing to the cost), or "
+        "`unlisted: {factor: N}` (it multiplies the cost at most N times, and so much is held)."
+    )
+
+
 def unbounded_rounds(
     account: Account, deployment: str, *, tool: str, can_drop: bool, most_rounds: int | None
 ) -> str:
@@ -132,11 +148,13 @@ def unpriced(
     rate: str | None,
     can_drop: bool,
     listed_as: str | None,
+    is_argument: bool = False,
 ) -> str:
     """Return the error message for a request that a hard budget refuses because it may be billed
     for a kind without a rate. `rate` is the field of the price, `can_drop` is True for a tool that
     can be left out, and `listed_as` is the name to list what is known to cost nothing. `rate` is
-    None for a thing that is stored at the provider.
+    None for a thing that is stored at the provider. `is_argument` is True for an argument of a tool
+    whose calls have the rate.
     """
     if rate is None:
         return (
@@ -144,6 +162,14 @@ def unpriced(
             "provider: it may bring tools, a model or a maximum of its own, whose cost has no "
             "bound. Nothing was sent. Write its content and its tools in the request, or ask an "
             f"admin for `listed: [{listed_as}]` at the deployment (it brings none of them)."
+        )
+    if is_argument:
+        drop = ", or `hosted_tools: drop` (the tool is not sent)" if can_drop else ""
+        return (
+            f"Budget {account.account_id} is hard, and '{where}' may change the fee of a call at "
+            f"{deployment}, for which its price has one `{rate}`. Nothing was sent. Leave the "
+            "argument out, or ask an admin for this at the deployment: "
+            f"`listed: [{listed_as}]` (the price covers it){drop}."
         )
     remedies = [f"`{rate}` in its `price` (or by `tollgate price add`)"]
     if can_drop:

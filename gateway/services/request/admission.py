@@ -170,6 +170,13 @@ class Admission:
 def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unbounded:
     """Return the error for a request whose cost at a deployment has no bound."""
     rounds, missing = bound.rounds, bound.unpriced
+    if missing is not None and missing.is_unbounded:
+        return Unbounded(
+            messages.unbounded_member(
+                account, deployment.name, where=missing.where, listed_as=missing.listed_as
+            ),
+            param=missing.where.partition(":")[0],
+        )
     if missing is not None:
         return Unbounded(
             messages.unpriced(
@@ -179,6 +186,7 @@ def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unboun
                 rate=missing.field,
                 can_drop=missing.can_drop,
                 listed_as=missing.listed_as,
+                is_argument=missing.is_argument,
             ),
             param=missing.where.partition(":")[0].partition("=")[0],
         )

@@ -63,7 +63,7 @@ Members = Annotated[
         Annotated[
             str,
             text(
-                r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.=-]{0,127}",
+                r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.:=-]{0,127}",
                 "write the name of a member, as NAME, NAME.PART, NAME.PART=VALUE or "
                 "'anthropic-beta: NAME'",
             ),

@@ -149,12 +149,13 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         round_limits=round_limits(members) if hosted else (),
         unlisted_parts=parts,
     )
-    if plain is None and (needs.lifetimes or needs.has_files or needs.stored):
+    if plain is None and (needs.lifetimes or needs.has_files or needs.stored or needs.unbounded):
         facts = structs.replace(
             facts,
             cache_lifetimes=frozenset(needs.lifetimes),
             has_files=needs.has_files,
             stored=frozenset(needs.stored),
+            unbounded=frozenset(needs.unbounded),
         )
     return RequestBody(facts, body, places)
 
@@ -258,7 +259,7 @@ def _note_names(
         if feature is not None:
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
-                needs.note_member(name)
+                needs.note_member(name, value)
                 if name == PREVIOUS and operation is not Operation.RESPONSES:
                     needs.stored.add(name)  # only the ids of responses are known to the ledger
         elif name not in known:
