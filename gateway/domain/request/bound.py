@@ -5,6 +5,7 @@ for holds and token limits.
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
+from math import ceil
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -24,16 +25,19 @@ from gateway.domain.providers.table import TextForms
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.request.rounds import Rounds, adds_tool, rounds_of
 from gateway.domain.request.text_forms import PromptSize
-from gateway.domain.request.unpriced import Unpriced, dearest_write_usd_per_mtok, unpriced_kind
+from gateway.domain.request.unpriced import (
+    Unpriced,
+    dearest_write_usd_per_mtok,
+    unbounded_member,
+    unbounded_places,
+    unpriced_kind,
+)
 
 # If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
 # and is no bound.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
 # Requests with these features have a prompt that is not all in their body.
 UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
-# Another model may answer, at another price, or a server may write more than the maximum that is
-# sent.
-UNBOUNDED = frozenset({"rerouting", "other_maximum"})
 # A picture is billed there for 2,833 tokens and 5,667 a tile, and takes 85 and 170 in the window
 # (developers.openai.com/api/docs/guides/images-vision, gpt-4o-mini, 2026-11-28).
 _DEAR_PICTURES, _DEAR_PICTURE_FACTOR = "*gpt-4o-mini*", 34
@@ -137,7 +141,11 @@ def bound_of(
         output_cap_tokens=cap_tokens,
         is_certain=prompts is not None
         and (window is not None or (sees_prompt and is_capped))
-        and UNBOUNDED.isdisjoint(features)
+        and (
+            not features
+            or deployment.unlisted.factor is not None
+            or not unbounded_places(facts, features, deployment)
+        )
         and (rounds is None or _are_bounded(rounds, window)),
         rounds=rounds,
     )
@@ -166,12 +174,16 @@ def _with_kinds(
     """
     rounds = bound.rounds
     unpriced = unpriced_kind(facts, features, deployment, price)
+    places, factor = unbounded_places(facts, features, deployment), deployment.unlisted.factor
+    if places and factor is None and unpriced is None:
+        unpriced = unbounded_member(places[0])
     if unpriced is None and rounds is not None:
         unpriced = rounds.unpriced
     if unpriced is not None:
         return replace(bound, unpriced=unpriced, is_certain=False)
+    times = factor if places and factor is not None else 1
     if deployment.is_self_hosted:
-        return bound
+        return replace(bound, nusd=min(ceil(bound.nusd * times), MOST_NUSD))
     read_tokens = bound.input_tokens * (1 if rounds is None else rounds.windows)
     nusd = bound.nusd
     if "vision" in facts.capabilities:
@@ -179,7 +191,7 @@ def _with_kinds(
         nusd += hold_nusd(price, input_bound_tokens=more_tokens, output_bound_tokens=0)
     if facts.cache_lifetimes or deployment.writes_cache:
         nusd += _writes_nusd(facts, deployment, price, read_tokens)
-    return replace(bound, nusd=min(nusd, MOST_NUSD))
+    return replace(bound, nusd=min(ceil(nusd * times), MOST_NUSD))
 
 
 def _writes_nusd(
