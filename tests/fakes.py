@@ -8,6 +8,7 @@ import asyncio
 import math
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -24,7 +25,7 @@ from gateway.domain.residency.rules import Permit, verify
 from gateway.domain.residency.stated_place import Contradiction
 from gateway.domain.routing.decide import origin_of
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
-from gateway.errors import DatabaseUnavailable, RequestError, UpstreamTimeout
+from gateway.errors import DatabaseUnavailable, RequestError, UpstreamError, UpstreamTimeout
 from gateway.storage.ledger.documents import decode_event, encode_event
 from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.observed import Observed
@@ -184,8 +185,9 @@ class FakeLeases:
     """Budgets in memory with books of their own: a limit for each account, spent and leased by
     (account, start).
 
-    It can be away, lose an answer after it was committed, and hang until `admission` is set. Each
-    exchange and each write is one transaction: workers ask in threads of their own.
+    It can be away, lose an answer after it was committed, take `takes_s` seconds for an answer, and
+    hang until `admission` is set. Each exchange and each write is one transaction: workers ask in
+    threads of their own.
     """
 
     limits: dict[str, int] = field(default_factory=dict)
@@ -195,6 +197,7 @@ class FakeLeases:
     is_away: bool = False
     is_lost: bool = False
     loses_next_reply: bool = False
+    takes_s: float = 0.0
     admission: threading.Event | None = None
     last_stated: datetime | None = None  # its clock, if it states one
     _turns: dict[tuple[UUID, str, int], tuple[int, int]] = field(default_factory=dict)
@@ -205,6 +208,7 @@ class FakeLeases:
             return []  # only a connection was opened
         if self.admission is not None and not self.admission.wait(5):
             raise DatabaseUnavailable("interrupted")
+        time.sleep(self.takes_s)
         if self.is_away:
             raise DatabaseUnavailable("away")
         if self.is_lost:
@@ -288,6 +292,7 @@ class FakeUpstreamAnswer:
     given_up: bool = False
     _held_task: asyncio.Task[object] | None = None
     _next: int = 0
+    _taken: bytes = b""  # read, but not returned because the rest failed
 
     async def head(self) -> tuple[int, Mapping[str, str]]:
         if self.fails is not None:
@@ -296,6 +301,9 @@ class FakeUpstreamAnswer:
 
     async def chunk(self) -> bytes:
         assert not self.closed, "nobody reads on after closing"
+        if self._taken:
+            taken, self._taken = self._taken, b""
+            return taken
         if self._next in self.waits_for:
             await self._held(self.waits_for[self._next])
         if self._next < len(self.pieces):
@@ -307,8 +315,14 @@ class FakeUpstreamAnswer:
 
     async def read(self, limit_bytes: int) -> bytes:
         parts = []
-        while part := await self.chunk():
-            parts.append(part)
+        try:
+            while part := await self.chunk():
+                parts.append(part)
+            if sum(map(len, parts)) > limit_bytes:
+                raise UpstreamError("it is too large")
+        except RequestError:  # the arrived part can still be taken
+            self._taken = b"".join(parts)
+            raise
         return b"".join(parts)
 
     def arrived_bytes(self) -> int:

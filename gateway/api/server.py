@@ -33,6 +33,10 @@ log = structlog.get_logger()
 BACKLOG = 4096
 PORT_ERRORS = (errno.EADDRINUSE, errno.EACCES)  # the others are the address's
 SERVER_WAITS_LONGER_S = 10.0
+# By default each of them ends a process at once, and so cuts its streams: a closed terminal or a
+# rotation of logs sends the first, a supervisor the second.
+OTHER_STOPS = (signal.SIGHUP, signal.SIGQUIT)
+OF_OTHER_SERVERS = (signal.SIGUSR1, signal.SIGUSR2)  # to open logs again, or to replace the program
 
 
 class _Server(uvicorn.Server):
@@ -116,8 +120,8 @@ def bind(host: str, port: int, place: ListenerPlace = CALLERS) -> socket.socket:
 async def serve_until_stopped(
     edge: Edge, listener: socket.socket, *, table: ConnectionTable, drain_s: float
 ) -> None:
-    """Serve callers until SIGTERM or SIGINT, then return when requests are done or `drain_s` is
-    over.
+    """Serve callers until SIGTERM, SIGINT, SIGHUP or SIGQUIT, then return when requests are done or
+    `drain_s` is over.
 
     `Drain.run` ends the drain, not the server: the server's timeout cuts a stream without an error
     event.
@@ -128,6 +132,11 @@ async def serve_until_stopped(
     early: list[int] = []
     for stop in (signal.SIGTERM, signal.SIGINT):
         signal.signal(stop, lambda number, _: early.append(number))
+    for number in OTHER_STOPS:
+        if signal.getsignal(number) is signal.SIG_DFL:  # `nohup` ignores one
+            signal.signal(number, lambda *_: signal.raise_signal(signal.SIGTERM))
+    for number in OF_OTHER_SERVERS:
+        signal.signal(number, lambda *_: None)
     config = uvicorn.Config(
         edge,
         http=cast("Any", lambda **_: Connection(edge, table)),

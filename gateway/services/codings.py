@@ -48,8 +48,15 @@ def opened(body: bytes, header: str | None, *, most_bytes: int) -> bytes:
     """Return a whole body without its codings; the body itself if it is broken, closed, or larger
     than `most_bytes` when it is opened.
     """
+    return opened_to_end(body, header, most_bytes=most_bytes)[0]
+
+
+def opened_to_end(body: bytes, header: str | None, *, most_bytes: int) -> tuple[bytes, bool]:
+    """Return a body without its codings, as `opened`, and True if it could be opened to the end of
+    each of its codings.
+    """
     if not may_be_coded(body, header):
-        return body
+        return body, True
     opener, found, size = Opener(header), [], 0
     try:
         for at in range(0, len(body), MOST_TAKEN):
@@ -59,10 +66,10 @@ def opened(body: bytes, header: str | None, *, most_bytes: int) -> bytes:
                 found.append(piece)
                 size += len(piece)
                 if size > most_bytes:
-                    return body
+                    return body, False
     except BrokenCoding:
-        return body
-    return b"".join(found)
+        return body, False
+    return b"".join(found), opener.is_at_end and not is_closed(header)
 
 
 class Opener:
@@ -77,6 +84,11 @@ class Opener:
         names = () if is_closed(header) else codings_of(header)
         self._layers = [_Layer(name) for name in reversed(names)]
         self._layers += [_Layer("") for _ in range(MOST_LAYERS - len(names))]
+
+    @property
+    def is_at_end(self) -> bool:
+        """Return True if no coding waits for more bytes."""
+        return not any(layer.is_within for layer in self._layers)
 
     def feed(self, data: bytes) -> None:
         """Add received bytes."""
@@ -109,6 +121,11 @@ class _Layer:
         """Start before the first byte."""
         self._name, self._kind, self._held = name, "", b""
         self._inflate: Any = None  # between two members, and behind the last one
+
+    @property
+    def is_within(self) -> bool:
+        """Return True within a member of the coding, whose end did not come."""
+        return self._inflate is not None
 
     def feed(self, data: bytes) -> None:
         """Add bytes of the layer before."""

@@ -3,16 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 from gateway.domain.policy.policy import Deployment
+from gateway.domain.providers.table import ProviderFacts
 from gateway.errors import RequestError
-from gateway.services.codings import CODING, opened
+from gateway.services.codings import CODING, opened_to_end
 from gateway.services.ports import Upstream
 from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.sent_credentials import with_clean_message
 
 MAX_ERROR_BYTES = 2**20
+# A refusal before any work, whatever its body is: the credential, the account, the address, the
+# size, the form or the rate of the request (RFC 9110 §15.5, RFC 6585, RFC 7725; 529: Anthropic's
+# overload). A 3xx is one as well. Any other error status may come after the work has begun: a 500,
+# a proxy's 502 or 503, a 400 of a filter that reads the answer.
+_BEFORE_WORK = frozenset(
+    {401, 402, 403, 404, 405, 406, 407, 410, 411, 412, 413, 414, 415, 417, 421, 422, 425, 426}
+    | {428, 429, 431, 451, 501, 505, 529}
+)
+
+
+class ErrorText(NamedTuple):
+    """The arrived body of an error answer; `is_whole` if it came, and could be opened, to its
+    end.
+    """
+
+    body: bytes
+    is_whole: bool
 
 
 class ErrorReader(Protocol):
@@ -24,14 +43,31 @@ class ErrorReader(Protocol):
         """Return the caller's error for an upstream's error answer."""
 
 
-async def error_body(upstream: Upstream) -> bytes:
-    """Return the body of an error answer, empty if it does not arrive or is too large."""
+def is_before_work(status: int, provider: ProviderFacts) -> bool:
+    """Return True for an error status with which an upstream refuses a request before it works for
+    it.
+    """
+    return (
+        status < 400
+        or status in _BEFORE_WORK
+        or status in provider.account_statuses
+        or status in provider.context_length_statuses
+        or status in provider.overloaded_statuses
+    )
+
+
+async def error_body(upstream: Upstream) -> ErrorText:
+    """Return the body of an error answer, as far as it arrives, at most `MAX_ERROR_BYTES`."""
+    _, headers = await upstream.head()
+    body, is_whole = b"", True
     try:
         body = await upstream.read(MAX_ERROR_BYTES)
-        _, headers = await upstream.head()
-        return opened(body, headers.get(CODING), most_bytes=MAX_ERROR_BYTES)
     except RequestError:
-        return b""
+        is_whole = False
+        with suppress(RequestError):  # its first part may have arrived
+            body = (await upstream.chunk())[:MAX_ERROR_BYTES]
+    text, is_opened = opened_to_end(body, headers.get(CODING), most_bytes=MAX_ERROR_BYTES)
+    return ErrorText(text, is_whole and is_opened)
 
 
 def caller_error(

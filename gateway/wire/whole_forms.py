@@ -1,5 +1,5 @@
-"""Reads whole answers that came in another form than one JSON object: a list with the only answer,
-or unrequested events.
+"""Reads whole answers that came in another form than one JSON object (a list with the only answer,
+unrequested events), and the bodies of errors in any form, cut ones too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from gateway.wire.dialect import (
     UnreadableAnswer,
     UpstreamRequest,
 )
+from gateway.wire.foreign_json import closed_json
 from gateway.wire.openai.answer.chat import ChatStream
 from gateway.wire.openai.answer.responses import ResponseStream, rewrite_response
 from gateway.wire.openai.answer.shapes import FINAL_RESPONSE_EVENTS, UNREADABLE, decode_event
@@ -60,14 +61,26 @@ def usage_in_forms(
     body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
 ) -> TokenUsage | None:
     """Return the last usage that an error's body reports, whichever form it has: one object, a
-    list, events or lines. `usage_in` reads one object.
+    list, events or lines, also a cut one. `usage_in` reads one object.
     """
     found = usage_in(body)
     if found is not None:
         return found
     for part in _objects_in(body):
         found = usage_in(part) or found
+    if found is None and (closed := closed_json(_last_value(body))):
+        return usage_in_forms(closed, usage_in)
     return found
+
+
+def is_cut_short(body: bytes) -> bool:
+    """Return True if the JSON of a body, or of its last event, ends within an object or a list."""
+    return closed_json(_last_value(body)) is not None
+
+
+def _last_value(body: bytes) -> bytes:
+    """Return the data of a body's last event; any other body as it is."""
+    return body.rpartition(b"data:")[2] if is_event_stream(body) else body
 
 
 def _objects_in(body: bytes) -> Iterator[bytes]:

@@ -326,11 +326,13 @@ def test_an_unreadable_list_of_models_is_another_model() -> None:
 
 
 def test_an_unreadable_total_of_embeddings_is_not_left_out() -> None:
-    """With the prompt unreadable, the total does not stand for it; alone, it is unknown."""
+    """With the prompt unreadable, the total does not stand for it."""
     marked = openai.usage_of_embeddings(b'{"prompt_tokens":1.5,"input_tokens":3,"total_tokens":3}')
     assert marked is not None
     assert marked.has_unread
-    assert openai.usage_of_embeddings(b'{"prompt_tokens":"x","total_tokens":3}') is None
+    alone = openai.usage_of_embeddings(b'{"prompt_tokens":"x","total_tokens":3}')
+    assert alone is not None
+    assert alone.has_unread
     assert openai.usage_of_embeddings(b'{"total_tokens":3}') == TokenUsage(input_tokens=3)
 
 

@@ -219,8 +219,8 @@ FEATURES: dict[str, Feature] = {
 
 # Members that make an upstream answer later or elsewhere, so that the usage comes after the answer:
 # refused whatever is allowed. `background`: openai 3.57.0, types/responses/
-# response_create_params.py. `deferred`: "you'll receive a response_id" and get "the completion in
-# the future" (docs.x.ai/docs/guides/deferred-chat-completions, 2026-11-29).
+# response_create_params.py. `deferred`: "create a chat completion, get a response_id, and retrieve
+# the response at a later time" (docs.x.ai/docs/guides/deferred-chat-completions, 2026-11-29).
 ANSWERED_LATER = frozenset({"background", "deferred"})
 
 # Another model may answer, at another price, or a server may write more than the maximum that is

@@ -1,6 +1,7 @@
 """States, by lifetime, how much dearer than plain input a write to a provider's prompt cache is.
 
-`domain.request.unpriced` and the settlement decide with them.
+The hold (`domain.request.unpriced`) and the settlement (`Price.with_stated_writes`) take the rate
+of a write that a price does not list from here.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
+from gateway.domain.money import EXACT
 from gateway.domain.pricing.tokens import TokenKind
 
 SHORTEST_LIFETIME = ""  # a mark that names none: the provider's own shortest time
@@ -60,3 +62,10 @@ def longest_kind(lifetimes: Iterable[str]) -> TokenKind | None:
     the provider's own shortest time.
     """
     return next((kind for name, kind in _LONGEST if name in lifetimes), None)
+
+
+def stated_write_usd_per_mtok(kind: TokenKind, input_usd_per_mtok: Decimal) -> Decimal:
+    """Return the rate of a kind of writes by the provider's stated factor (`FACTORS`), for a price
+    that lists none; `input_usd_per_mtok` is its rate of plain input.
+    """
+    return EXACT.multiply(FACTORS[kind], input_usd_per_mtok)

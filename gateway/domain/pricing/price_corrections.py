@@ -25,7 +25,8 @@ class PricedEvent:
     `adjusted_nusd` is the sum of earlier repricing, in `times` steps.
 
     `is_corrected`: a person or a redelivery has corrected the cost since; that correction stands.
-    `stated_geo` is the place that the answer stated.
+    `stated_geo` is the place that the answer stated. `has_stated_writes`: its writes to a cache
+    were charged by the provider's stated factor, as its price listed no rate of them.
     """
 
     request_id: UUID
@@ -44,6 +45,7 @@ class PricedEvent:
     times: int
     is_corrected: bool = False
     stated_geo: str | None = None
+    has_stated_writes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from gateway.domain.money import EXACT
 from gateway.domain.places.regions import OTHER_PLACE
+from gateway.domain.pricing.cache_writes import FACTORS, stated_write_usd_per_mtok
 from gateway.domain.pricing.tokens import (
     CALL_KINDS,
     INPUT_KINDS,
@@ -210,6 +211,22 @@ class Price:
         )
 
     @cached_property
+    def with_stated_writes(self) -> Price:
+        """Return the price of one service tier with the provider's stated rates of those writes to
+        its cache that the price does not list, under the id of the whole; a listed rate stays.
+        """
+        missing = FACTORS.keys() - {rate.kind for rate in self.rates}
+        stated = tuple(
+            replace(
+                rate, kind=kind, usd_per_mtok=stated_write_usd_per_mtok(kind, rate.usd_per_mtok)
+            )
+            for rate in self.rates
+            if rate.kind is _INPUT
+            for kind in sorted(missing)
+        )
+        return replace(self, rates=(*self.rates, *stated), part_of=self.price_id)
+
+    @cached_property
     def _standard(self) -> Sequence[tuple[int, Steps]]:
         """Return the standard tier's rates by context tier, highest first; a kind keeps its rate
         until its next one.
@@ -266,10 +283,11 @@ def lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
     cost.
 
     Cached, cache-write and reasoning tokens cost the rate of plain input or output if the price
-    does not list them, because their providers charge so. Nothing else falls back: audio and
-    images, calls, and writes for a longer time than the listed one. Raises `ValueError` if tokens
-    of such a kind exist without a rate, and if the counts contradict each other: a missing rate is
-    never billed at zero.
+    does not list them, because their providers charge so; `settle` passes a price with the stated
+    rates of writes that were asked for (`Price.with_stated_writes`). Nothing else falls back: audio
+    and images, calls, and writes for a longer time than the listed one. Raises `ValueError` if
+    tokens of such a kind exist without a rate, and if the counts contradict each other: a missing
+    rate is never billed at zero.
     """
     if not usage.is_plausible:
         raise ValueError("the counts contradict each other")

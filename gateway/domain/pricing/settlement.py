@@ -59,9 +59,10 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
-    for, None if it asked for none. `is_cut`: the upstream says that the answer ended at its
-    maximum, so a shorter text hides tokens. `asked_output_tokens` is the most that the request
-    itself allows, None if it does not say.
+    for, None if it asked for none. `has_stated_writes`: it asked an upstream that bills them, by
+    its stated factor if the price lists no rate of writes. `is_cut`: the upstream says that the
+    answer ended at its maximum, so a shorter text hides tokens. `asked_output_tokens` is the most
+    that the request itself allows, None if it does not say.
     """
 
     final: TokenUsage | None = None
@@ -76,6 +77,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     fee: UncountedFee | None = None
     calls: Mapping[str, int] = {}
     asked_writes: TokenKind | None = None
+    has_stated_writes: bool = False
     is_cut: bool = False
     asked_output_tokens: int | None = None
 
@@ -148,8 +150,9 @@ def settle(
     number of calls nothing states is held, because the tokens alone would be too little. Of the
     calls that a usage states and those that were seen, the more are charged, and flagged. Our own
     figure of an answer that ended at its maximum is that maximum, as an estimate, and the hold if
-    none was sent: thinking is not in its text. Tokens of
-    an unknown kind are charged as the dearest kind that price and request allow, as an estimate.
+    none was sent: thinking is not in its text. Tokens of an unknown kind are charged as the dearest
+    kind that price and request allow, as an estimate; so are writes to a cache that were asked for,
+    by the provider's stated factor, if the price lists no rate of writes.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
@@ -270,7 +273,9 @@ class _Bill(Struct, frozen=True, gc=False):
                 return self.hold(usage, reported=reported, is_suspect=is_suspect)
             usage = counted
         try:
-            price = self.price.for_tier(self.service_tier)
+            listed = price = self.price.for_tier(self.service_tier)
+            if evidence.has_stated_writes and usage.cache_write_tokens:
+                price = listed.with_stated_writes
             priced = usage
             if (
                 evidence.asked_writes is not None
@@ -283,6 +288,10 @@ class _Bill(Struct, frozen=True, gc=False):
             return self.hold(usage, reported=reported, is_suspect=True)
         if priced is not usage:
             usage, reported, source = priced, reported or usage, UsageSource.ESTIMATED
+        if price is not listed:
+            rates = listed.steps(usage.input_tokens or 0)
+            if any(line.kind not in rates for line in receipt):
+                source = UsageSource.ESTIMATED  # the provider's page states a rate, not the price
         cost = cost_nusd(receipt)
         if cost > MOST_NUSD:  # plausible counts can still cost more than the ledger's column holds
             return self.hold(usage, reported=reported, is_suspect=True)

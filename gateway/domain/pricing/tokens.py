@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is the reporter's error
 UNREADABLE = -MOST_TOKENS  # as unexplained tokens: a count is there that cannot be read
@@ -97,8 +97,10 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     `unexplained_tokens` are those of the reported total that no part explains; negative if its
     parts are more than a total. Such a report contradicts itself. They are in no other count.
-    `UNREADABLE` there marks a report with a count that cannot be read. `unknown_input_tokens` and
-    `unknown_output_tokens` are parts of a side whose kind (text, audio, images) is not known.
+    Without a total they are those that may stand beside the prompt or the answer, by their names:
+    the cache's and the reasoning. `UNREADABLE` there marks a report with a count that cannot be
+    read. `unknown_input_tokens` and `unknown_output_tokens` are parts of a side whose kind (text,
+    audio, images) is not known.
     """
 
     input_tokens: int | None = None
@@ -247,6 +249,24 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
         )
 
 
+# Of a usage whose counts are there and none of them can be read.
+UNREADABLE_USAGE = TokenUsage(unexplained_tokens=UNREADABLE)
 NOTHING_SERVED = TokenUsage(
     input_tokens=0, cached_input_tokens=0, cache_write_tokens=0, output_tokens=0, reasoning_tokens=0
 )
+
+
+def with_reasoning(usage: TokenUsage | None, *, is_beside: bool | None) -> TokenUsage | None:
+    """Return a usage with reasoning of which only the provider's page says whether it stands beside
+    the answer; unchanged without such reasoning, and if no page says it.
+
+    A total settles it, so beside a total unexplained tokens are never those of the reasoning.
+    """
+    if usage is None or not usage.unexplained_tokens or is_beside is None:
+        return usage  # nearly every one
+    reasoning, answer = usage.reasoning_tokens, usage.output_tokens
+    if reasoning != usage.unexplained_tokens or usage.input_tokens is None or answer is None:
+        return usage
+    return replace(
+        usage, output_tokens=answer + (reasoning if is_beside else 0), unexplained_tokens=None
+    )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
@@ -76,7 +77,11 @@ class ProviderFacts:
     keeps the cached prompts of one salt from those of another; `salts_if_stated`: older versions
     refuse it, so only a policy that says `prompt_cache: separate` sends it. `text_forms` are the
     forms in which its tokenizers read a text; without a source, any. `tier_header` is a header of
-    its answers that states the served service tier. `sources` say who states all this.
+    its answers that states the served service tier. `reasoning_is_beside`: its chats count
+    reasoning beside `completion_tokens`, which decides for a usage without a total; None if no
+    source states it. `bills_refused` are the operations in which it bills a request whose content
+    it refuses, `refusal_fee_usd` is the fee if it is one, and `refusal_words` are parts of the
+    message of such an error if nothing else in it says so. `sources` say who states all this.
     """
 
     name: str
@@ -112,6 +117,10 @@ class ProviderFacts:
     salts_if_stated: bool = False
     text_forms: TextForms = TextForms.ANY
     tier_header: str | None = None
+    bills_refused: frozenset[Operation] = frozenset()
+    refusal_fee_usd: Decimal | None = None
+    refusal_words: tuple[str, ...] = ()
+    reasoning_is_beside: bool | None = None
     adapts_requests: bool = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -182,6 +191,7 @@ _ENTRIES = (
     ProviderFacts(
         name="vllm",
         title="vLLM",
+        reasoning_is_beside=False,
         is_engine=True,
         bills_after_disconnect=False,
         running_usage=RunningUsage.USAGE,
@@ -208,6 +218,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openai",
         title="OpenAI",
+        reasoning_is_beside=False,
         addresses=("https://api.openai.com/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("api.openai.com", "*.api.openai.com"),
@@ -225,6 +236,7 @@ _ENTRIES = (
     ProviderFacts(
         name="azure_openai",
         title="Azure OpenAI",
+        reasoning_is_beside=False,
         addresses=("https://NAME.openai.azure.com/openai/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("*.openai.azure.com", "*.services.ai.azure.com", "*.cognitiveservices.azure.com"),
@@ -235,6 +247,9 @@ _ENTRIES = (
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         most_call_id_chars=_OPENAI_ID_CHARS,
+        # A 400 of its content filter: "a charge for both the prompt and completion tokens will
+        # occur" (azure-docs, articles/ai-services/openai/concepts/content-filter.md).
+        bills_refused=_OF_OPENAI_ITSELF,
         sources=(
             "https://learn.microsoft.com/en-us/azure/foundry/openai/api-version-lifecycle, "
             "2026-11-24",
@@ -244,6 +259,7 @@ _ENTRIES = (
     ProviderFacts(
         name="groq",
         title="Groq",
+        reasoning_is_beside=False,
         addresses=("https://api.groq.com/openai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.groq.com",),
@@ -307,6 +323,7 @@ _ENTRIES = (
     ProviderFacts(
         name="mistral",
         title="Mistral",
+        reasoning_is_beside=False,
         addresses=("https://api.mistral.ai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES, Operation.EMBEDDINGS}),
         hosts=("api.mistral.ai", "api.eu.mistral.ai", "api.us.mistral.ai"),
@@ -327,6 +344,7 @@ _ENTRIES = (
     ProviderFacts(
         name="deepseek",
         title="DeepSeek",
+        reasoning_is_beside=False,
         addresses=(
             "https://api.deepseek.com/v1",
             "https://api.deepseek.com",
@@ -341,6 +359,7 @@ _ENTRIES = (
     ProviderFacts(
         name="openrouter",
         title="OpenRouter",
+        reasoning_is_beside=False,
         addresses=("https://openrouter.ai/api/v1",),
         native=_OF_OPENAI_ITSELF,
         hosts=("openrouter.ai", "*.openrouter.ai"),
@@ -385,15 +404,22 @@ _ENTRIES = (
     ProviderFacts(
         name="xai",
         title="xAI",
+        reasoning_is_beside=True,
         addresses=("https://api.x.ai/v1",),
         native=frozenset({Operation.CHAT, Operation.RESPONSES}),
         hosts=("api.x.ai", "*.api.x.ai"),
         needs_key=True,
         listed_as="x-ai",
         output_limit=OutputLimit.MAX_TOKENS,
+        # "For violations that are caught before generation in the Responses API, we will charge a
+        # $0.05 usage guideline violation fee per request." The code is that of a missing right.
+        bills_refused=frozenset({Operation.RESPONSES}),
+        refusal_fee_usd=Decimal("0.05"),
+        refusal_words=("violates usage guidelines", "SAFETY_CHECK_TYPE_"),
         sources=(
             "https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",
             "https://docs.x.ai/developers/cost-tracking.md, 2026-11-24",
+            "https://docs.x.ai/docs/pricing, 2026-11-29",
         ),
     ),
     ProviderFacts(
@@ -432,6 +458,7 @@ _ENTRIES = (
     ProviderFacts(
         name="sglang",
         title="SGLang",
+        reasoning_is_beside=False,
         is_engine=True,
         bills_after_disconnect=False,
         running_usage=RunningUsage.USAGE,
@@ -467,6 +494,7 @@ _ENTRIES = (
     ProviderFacts(
         name="llamacpp",
         title="llama.cpp's llama-server",
+        reasoning_is_beside=False,
         native=_OF_OPENAI_ITSELF | {Operation.RERANK},
         is_engine=True,
         bills_after_disconnect=False,

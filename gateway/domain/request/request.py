@@ -65,8 +65,10 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     that bound or release their rounds.
     `cache_lifetimes` are the times for which the provider's cache is asked to keep parts of it.
     `has_files` is True for files in its prompt. `stored` are the members that name a thing which is
-    stored at the provider and brings its own tools, model or maximum. `unbounded` are the places of
-    all members with a feature of `request_fields.WITHOUT_BOUND`.
+    stored at the provider and brings its own tools, model or maximum. `sound` is the place of a
+    part that is a sound by its type, beside those with the feature `audio`, and `maybe_sound` of
+    one that may be. `unbounded` are the places of all members with a feature of
+    `request_fields.WITHOUT_BOUND`.
     `unlisted_parts` are members and values below the top level that no schema lists, as
     `stream_options.x`.
     """
@@ -95,6 +97,8 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     cache_lifetimes: frozenset[str] = frozenset()
     has_files: bool = False
     stored: frozenset[str] = frozenset()
+    sound: str = ""
+    maybe_sound: str = ""
     unbounded: frozenset[str] = frozenset()
 
     @property

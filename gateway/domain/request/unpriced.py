@@ -12,13 +12,17 @@ from msgspec import Struct
 from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.request_fields import WITHOUT_BOUND, feature_and_tier
-from gateway.domain.pricing.cache_writes import FACTORS, KIND_OF_LIFETIME
+from gateway.domain.pricing.cache_writes import (
+    FACTORS,
+    KIND_OF_LIFETIME,
+    stated_write_usd_per_mtok,
+)
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.domain.request.request import HostedTool, RequestFacts
 
 _BETA, _EDITS = "anthropic-beta: ", "context_management"
-_AUDIO, _TIER = "audio", "service_tier"
+_AUDIO, _TIER, _STORED = "audio", "service_tier", "stored_state"
 # The places of a request that asks for a spoken answer; its prompt may be spoken as well.
 _SPEAKS = frozenset({"audio", "modalities"})
 # These cost less than the standard service, which is held.
@@ -105,7 +109,9 @@ def unpriced_kind(
     An engine of one's own bills nothing by kinds.
     """
     is_special = deployment.unasked.is_special
-    if deployment.is_self_hosted or not (features or facts.cache_lifetimes or is_special):
+    if deployment.is_self_hosted or not (
+        features or facts.cache_lifetimes or is_special or facts.sound or facts.maybe_sound
+    ):
         return None  # nearly every request
     for where, field in (
         *_stored(facts, deployment),
@@ -133,7 +139,7 @@ def _missing(
     """Yield the place of each kind without a rate, and the field of the price that has the rate."""
     listed = {rate.kind for rate in price.rates}
     if facts.operation not in WITHOUT_OUTPUT:
-        for kind in deployment.unasked.kinds:
+        for kind in map(TokenKind, deployment.unasked.kinds):
             if kind not in listed:
                 yield f"model: {kind}", _field_of(kind)
     named = dict(facts.named)
@@ -146,10 +152,28 @@ def _missing(
             where = named.get(feature, _AUDIO)
             kinds = (TokenKind.AUDIO_INPUT, TokenKind.AUDIO_OUTPUT)[: 1 + (where in _SPEAKS)]
             yield from ((where, _field_of(kind)) for kind in kinds if kind not in listed)
+    if TokenKind.AUDIO_INPUT not in listed:
+        yield from (
+            (where, _field_of(TokenKind.AUDIO_INPUT))
+            for where in _sounds(facts, features, deployment)
+        )
     for lifetime in sorted(facts.cache_lifetimes):
         written = KIND_OF_LIFETIME.get(lifetime)
         if written is not None and written not in listed and written not in FACTORS:
             yield f"ttl={lifetime}", _field_of(written)
+
+
+def _sounds(facts: RequestFacts, features: frozenset[str], deployment: Deployment) -> Iterator[str]:
+    """Yield the places of parts that are billed as a sound: those of its type, and where the model
+    hears also those that may be any.
+    """
+    if facts.sound:
+        yield facts.sound
+    if deployment.unasked.hears:
+        if facts.maybe_sound:
+            yield facts.maybe_sound
+        if _STORED in features:
+            yield dict(facts.named).get(_STORED, _STORED)
 
 
 def dearest_write_usd_per_mtok(lifetimes: Iterable[str], price: Price) -> Decimal:
@@ -160,8 +184,8 @@ def dearest_write_usd_per_mtok(lifetimes: Iterable[str], price: Price) -> Decima
     listed = {rate.kind for rate in price.rates}
     kinds = {KIND_OF_LIFETIME.get(one) for one in lifetimes}
     missing = (FACTORS.keys() if None in kinds else FACTORS.keys() & kinds) - listed
-    factors = (FACTORS[kind] for kind in missing)
-    return max(factors, default=Decimal(0)) * price.dearest(TokenKind.INPUT)
+    plain = price.dearest(TokenKind.INPUT)
+    return max((stated_write_usd_per_mtok(kind, plain) for kind in missing), default=Decimal(0))
 
 
 def _field_of(kind: TokenKind) -> str:

@@ -184,7 +184,10 @@ class Repricing:
         if price is None:
             return "no price at their time"
         try:
-            becomes = cost_nusd(lines(event.usage, price.for_tier(event.service_tier)))
+            of_tier = price.for_tier(event.service_tier)
+            if event.has_stated_writes:
+                of_tier = of_tier.with_stated_writes
+            becomes = cost_nusd(lines(event.usage, of_tier))
         except ValueError:  # the price does not cover a kind of tokens or a service tier
             return "not covered by the price at their time"
         return "same cost" if becomes == _cost(event) else (price, becomes)

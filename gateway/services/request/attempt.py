@@ -32,7 +32,7 @@ from gateway.domain.pricing.settlement import (
     settle,
     unknown_settlement,
 )
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import TokenUsage, with_reasoning
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request, RequestFacts
@@ -362,10 +362,13 @@ class Attempt(Struct, kw_only=True):
         """Compute tokens, lines and cost from the final usage and all other evidence of this
         attempt.
         """
+        lifetimes = self.request.body.facts.cache_lifetimes
+        is_beside = self.candidate.deployment.provider_facts.reasoning_is_beside
+        final = with_reasoning(final, is_beside=is_beside)
         evidence = Evidence(
             final=final,
             dearest=self.observed.dearest,
-            running=self.observed.running,
+            running=with_reasoning(self.observed.running, is_beside=is_beside),
             is_behind=self.observed.is_behind,
             counted=counted,
             was_served=was_served,
@@ -376,9 +379,8 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
             calls=self.observed.calls,
-            asked_writes=longest_kind(self.request.body.facts.cache_lifetimes)
-            if final is not None and final.cache_write_tokens
-            else None,
+            asked_writes=longest_kind(lifetimes) if lifetimes else None,
+            has_stated_writes=bool(lifetimes) and not self.candidate.deployment.is_self_hosted,
             is_cut=self.observed.is_cut,
             asked_output_tokens=self._asked_output_tokens if self.observed.is_cut else None,
         )

@@ -218,13 +218,13 @@ async def _read(
         content_type = headers.get("content-type", "application/json")
         body = await upstream.read(MAX_ANSWER_BYTES)
         return content_type, opened(body, headers.get(CODING), most_bytes=MAX_ANSWER_BYTES)
-    body = await error_body(upstream)
+    body, is_whole = await error_body(upstream)
     if status == 404:
         raise NotSupported(
             f"{deployment.name} does not have response {stored.response_id} (HTTP 404): it was not "
             "stored, was deleted, or has expired."
         )
-    raise caller_error(provider, deployment, call, head, body=body)
+    raise caller_error(provider, deployment, call, head, body=body if is_whole else b"")
 
 
 async def _for_caller(

@@ -27,7 +27,7 @@ from gateway.services.codings import (
 )
 from gateway.services.ports import Provider, Upstream
 from gateway.services.request.attempt import Attempt
-from gateway.services.upstream_error import caller_error, error_body
+from gateway.services.upstream_error import caller_error, error_body, is_before_work
 from gateway.wire.dialect import (
     AnswerPart,
     AnswerStream,
@@ -42,7 +42,13 @@ from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.sent_credentials import with_clean_message, without_credentials
 from gateway.wire.vllm_load import LOAD_HEADER
-from gateway.wire.whole_forms import is_event_stream, only_item, plain_answer, usage_in_forms
+from gateway.wire.whole_forms import (
+    is_cut_short,
+    is_event_stream,
+    only_item,
+    plain_answer,
+    usage_in_forms,
+)
 
 # A plain answer is held whole: usage and model are spliced into it. The largest embeddings request,
 # 2,048 inputs of 3,072 dimensions as decimals, gets an answer of about 130 MB.
@@ -74,6 +80,8 @@ class UpstreamAnswer(Struct, kw_only=True):
     reported_load: str | None = None  # the load that an engine reported
     is_ended: bool = False  # True if its settlement is already under way
     has_content: bool = False  # True once the upstream was notified of the first content
+    _has_whole_refusal: bool = False  # the body of an error status was read to its end
+    _has_billed_refusal: bool = False  # the provider bills a request whose content it refuses
     _unfed: bytes = b""  # the part of a stream that arrived and is not parsed yet
     _fed_bytes: int = 0  # since the last turn of the event loop
     _most_fed_bytes: int = MAX_FED_BYTES
@@ -139,13 +147,26 @@ class UpstreamAnswer(Struct, kw_only=True):
         """Return False if the upstream certainly generated nothing, or does not bill it.
 
         408, 504 and similar statuses come from a proxy that gave up; the upstream may continue and
-        bill.
+        bill. An error that may come after the work, and whose body was not read to its end, may
+        state a usage in the rest.
         """
         observed = self.attempt.observed
         if self.is_refused:
-            return self.attempt.http_status in MAY_HAVE_BEEN_SERVED or observed.has_content
+            return observed.has_content or self._may_be_billed
         is_all = self._is_read or observed.is_whole or observed.is_done
         return not (self.is_only_an_error and is_all and not self.provider.bills_errors)
+
+    @property
+    def _may_be_billed(self) -> bool:
+        """Return True for an error status without a usage that may still be billed."""
+        status = self.attempt.http_status
+        assert status is not None, "it is an error status"
+        if self._has_billed_refusal:
+            return True
+        if self._has_whole_refusal:
+            return status in MAY_HAVE_BEEN_SERVED
+        facts = self.attempt.candidate.deployment.provider_facts
+        return status in MAY_HAVE_BEEN_SERVED or not is_before_work(status, facts)
 
     @property
     def has_all(self) -> bool:
@@ -371,24 +392,39 @@ class UpstreamAnswer(Struct, kw_only=True):
         """Read an error answer and return the caller's error for it, after recording any usage it
         reports.
         """
-        body = await error_body(self.upstream)
+        body, is_whole = await error_body(self.upstream)
         deployment = self.attempt.candidate.deployment
         observed = self.attempt.observed
         if len(body) <= MAX_TRANSLATED_BYTES:
-            usage, observed.has_content = self._paid_in(body)
+            usage, observed.has_content, is_cut = self._paid_in(body)
         else:  # a megabyte of short events takes half a second
-            usage, observed.has_content = await in_own_thread(self._paid_in, body)
+            usage, observed.has_content, is_cut = await in_own_thread(self._paid_in, body)
+        self._has_whole_refusal = is_whole and not is_cut
         if usage is not None:
             observed.note_final(usage)
-        error = caller_error(self.provider, deployment, self.call, (status, headers), body=body)
-        error.is_final = error.is_final or self.is_paid or observed.has_content
+        shown = body if is_whole else b""  # the part of an error may say something else
+        error = caller_error(self.provider, deployment, self.call, (status, headers), body=shown)
+        self._has_billed_refusal = (
+            error.is_refused_content
+            and self._sent_operation in deployment.provider_facts.bills_refused
+        )
+        error.is_final = (
+            error.is_final or self.is_paid or observed.has_content or self._has_billed_refusal
+        )
         return error
 
-    def _paid_in(self, body: bytes) -> tuple[TokenUsage | None, bool]:
-        """Return the usage that an error answer's body states, None if it states none, and whether
-        it holds a part of an answer.
+    @property
+    def _sent_operation(self) -> Operation:
+        """Return the operation in which the request was sent."""
+        sent = self.call.translation
+        return (self.request.body if sent is None else sent.body).facts.operation
+
+    def _paid_in(self, body: bytes) -> tuple[TokenUsage | None, bool, bool]:
+        """Return the usage that an error answer's body states, None if it states none, whether it
+        holds a part of an answer, and whether its JSON is cut.
         """
-        return usage_in_forms(body, self.provider.usage_in), self._holds_content(body)
+        usage = usage_in_forms(body, self.provider.usage_in)
+        return usage, self._holds_content(body), is_cut_short(body)
 
     def _holds_content(self, body: bytes) -> bool:
         """Return True if the body of an error answer holds a part of an answer that can be read."""

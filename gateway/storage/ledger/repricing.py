@@ -33,6 +33,9 @@ SELECT e.request_id, e.attempt, e.occurred_at, e.team, e.cost_centre, e.deployme
        e.input_tokens, e.cached_input_tokens, e.cache_write_tokens, e.output_tokens,
          e.reasoning_tokens,
        e.usage_detail, e.price_id, e.cost_nusd,
+       e.usage_source = 'estimated'
+         AND jsonb_path_exists(e.lines, '$[*] ? (@.kind starts with "cache_write")')
+         AS has_estimated_writes,
        coalesce(a.amount_nusd, 0)::bigint AS adjusted_nusd, coalesce(a.times, 0) AS times,
        coalesce(a.others, 0) > 0 AS is_corrected
 FROM tollgate.usage_events e
@@ -140,6 +143,7 @@ def event_from_row(row: Row[*tuple[object, ...]]) -> PricedEvent:
         times=row.times,
         is_corrected=row.is_corrected,
         stated_geo=(row.usage_detail or {}).get("inference_geo"),
+        has_stated_writes=row.has_estimated_writes,
     )
 
 

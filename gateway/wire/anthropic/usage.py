@@ -22,7 +22,12 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from gateway.domain.pricing.pricing import tier_name
-from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
+from gateway.domain.pricing.tokens import (
+    MOST_TOKENS,
+    UNREADABLE,
+    UNREADABLE_USAGE,
+    TokenUsage,
+)
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 from gateway.wire.foreign_json import count_from_json, is_nothing
 from gateway.wire.observed import Observed, stated_word
@@ -120,15 +125,14 @@ _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the token counts that a usage object reports; None if there is none or it cannot be
-    read.
+    """Return the token counts that a usage object reports; None if it reports none.
 
     Never raises, whatever the bytes are: settling depends on it. A member that is missing or null
     stays None: missing is never 0. One that is no whole number of 64 bits marks the usage as
-    `UNREADABLE`.
+    `UNREADABLE`, also if no other can be read; so does a value longer than any real usage.
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
-        return None
+        return UNREADABLE_USAGE
     has_unread = False
     try:
         wire = _decode(raw)
@@ -152,10 +156,10 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         web_search_calls=calls.web_search_requests,
         other_model_calls=others or None,
     )
-    if usage == _EMPTY_USAGE:
-        return None
     if has_unread:
         return replace(usage, unexplained_tokens=UNREADABLE)
+    if usage == _EMPTY_USAGE:
+        return None
     if usage.unexplained_tokens or (wire.total_tokens is None and not wire.iterations):
         return usage
     gap = _contradiction(wire, top, turns)
@@ -219,6 +223,9 @@ class StreamFigures:
         """Record the usage of `message_delta`, and return that of the whole answer; None if it
         reports none.
         """
+        if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+            self.observed.note_final(UNREADABLE_USAGE)
+            return UNREADABLE_USAGE
         last = usage_members(raw)
         self._known = dict(self._known) | {
             name: value for name, value in last.items() if not _yields(name, value, self._known)

@@ -15,7 +15,6 @@ from gateway.wire.foreign_json import count_in, is_unread, objects_in, text_in
 from gateway.wire.observed import stated_word
 
 _EMPTY_USAGE = TokenUsage()
-_NO_COUNT = TokenUsage(unexplained_tokens=UNREADABLE)
 _COUNTS = (
     "inputTokens",
     "outputTokens",
@@ -46,7 +45,7 @@ def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
         output_tokens=answer,
         unexplained_tokens=gap,
     )
-    return None if usage in (_EMPTY_USAGE, _NO_COUNT) else usage
+    return None if usage == _EMPTY_USAGE else usage
 
 
 def _has_unread(wire: dict[str, Any]) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, UNREADABLE_USAGE, TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 from gateway.wire.foreign_json import count_in, is_unread, object_of, objects_in, text_in
 from gateway.wire.observed import stated_word
@@ -49,7 +49,7 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
     """Return the token counts of a decoded `usageMetadata`; None if it has no count."""
     prompt, candidates, thoughts = (count_in(members, name) for name in _COUNTS)
     if prompt is None and candidates is None and thoughts is None:
-        return None
+        return UNREADABLE_USAGE if _has_unread(members) else None
     tool_results = count_in(members, "toolUsePromptTokenCount") or 0
     read = (*_details(members, "prompt"), *_details(members, "toolUsePrompt"))
     written = _details(members, "candidates")

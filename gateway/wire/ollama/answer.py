@@ -204,7 +204,7 @@ def usage_of(members: dict[str, Any]) -> TokenUsage:
 def _usage_after(members: dict[str, Any], *, has_content: bool) -> TokenUsage | None:
     """Return the counts of the last piece: after content, an absent count of it is unknown."""
     usage = usage_of(members)
-    if not has_content or count_in(members, "eval_count") is not None:
+    if not has_content or usage.has_unread or count_in(members, "eval_count") is not None:
         return usage
     if count_in(members, "prompt_eval_count") is None:
         return None

@@ -4,8 +4,9 @@
 The names of each count stand in `usage_names`; Groq may put its usage into its own member. All of
 them count as the normal form does: cached, cache-write, audio and image tokens are parts of the
 prompt; reasoning, audio and image tokens are parts of the answer; rejected predictions are already
-included. A total that shows otherwise decides. A count that is there and cannot be read, or stands
-in two places with two numbers, makes the usage implausible.
+included. A total that shows otherwise decides; without one, counts that may be beside the whole by
+their names make the usage implausible (`usage_names.tokens_beside`). So does a count that is there
+and cannot be read, or stands in two places with two numbers.
 vLLM's `multimodal_tokens` are not read: on a self-hosted engine every token costs the same.
 """
 
@@ -18,7 +19,12 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.repeated_usage import dearer
-from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, TokenUsage
+from gateway.domain.pricing.tokens import (
+    MOST_TOKENS,
+    UNREADABLE,
+    UNREADABLE_USAGE,
+    TokenUsage,
+)
 from gateway.wire.foreign_json import count_from_json, is_nothing
 from gateway.wire.observed import stated_word
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
@@ -35,6 +41,7 @@ from gateway.wire.openai.usage_names import (
     Path,
     counts_of,
     lookup_in,
+    tokens_beside,
     usage_decoder,
     usage_type,
 )
@@ -173,12 +180,11 @@ _decode_action = msgspec.json.Decoder(_Action).decode
 
 
 def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the token counts that a usage object reports; None if there is none or it cannot be
-    read.
+    """Return the token counts that a usage object reports; None if it reports none.
 
     Never raises, whatever the bytes are: settling depends on it. A member that is missing or null
     stays None: missing is never 0. One that is no whole number of 64 bits marks the usage as
-    `UNREADABLE`. A value longer than any real usage is not read.
+    `UNREADABLE`, also if no other can be read; so does a value longer than any real usage.
     """
     try:
         usual = _decode_usual(raw)
@@ -204,7 +210,7 @@ def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     which no price is known.
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
-        return None
+        return UNREADABLE_USAGE
     usage = _listed_usage(raw)
     if not _has_other_units(bytes(raw)):
         return usage
@@ -231,16 +237,18 @@ def _listed_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
             counts["unexplained_tokens"] = gap
         else:  # the total confirms the dearer reading of the two wholes
             cheaper = {name: low for name, low in cheaper.items() if name not in _WHOLES}
+    elif beside := tokens_beside(usage, counts):
+        counts.setdefault("unexplained_tokens", beside)
     for name, low in cheaper.items():
         contradiction = min(max(abs(counts.get(name, 0) - low), 1), MOST_TOKENS - 1)
         counts.setdefault("unexplained_tokens", -contradiction)
     return TokenUsage(**counts) if counts else None
 
 
-def _unread(counts: dict[str, int]) -> TokenUsage | None:
-    """Return the readable counts of a usage, marked; None if there is none."""
+def _unread(counts: dict[str, int]) -> TokenUsage:
+    """Return the readable counts of a usage that has others, marked."""
     known = {name: n for name, n in counts.items() if name not in _ONLY_READ and name != TOTAL}
-    return TokenUsage(**known, unexplained_tokens=UNREADABLE) if known else None
+    return TokenUsage(**known, unexplained_tokens=UNREADABLE)
 
 
 def with_billed_units(usage: TokenUsage | None, meta: msgspec.Raw) -> TokenUsage | None:
@@ -334,10 +342,12 @@ def usage_on_the_way(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     The whole prompt is `prompt_n + cache_n` (llama.cpp, tools/server/README.md, commit
     00dc8057ab28). Older builds do not send `cache_n`, and then the prompt is unknown.
     """
+    if memoryview(raw).nbytes > MAX_USAGE_BYTES:
+        return None
     usage = usage_from_wire(raw)
     if usage is not None and usage.input_tokens == 0 and not usage.output_tokens:
         return None  # Ollama's completions have a usage of zeros on every chunk
-    if usage is not None or memoryview(raw).nbytes > MAX_USAGE_BYTES:
+    if usage is not None:
         return usage
     try:
         timings = _decode_timings(raw)

@@ -154,6 +154,29 @@ COUNT_PATHS = frozenset(place.path for place in PLACES)
 HOLDER_PATHS = frozenset(
     place.path[:depth] for place in PLACES for depth in range(1, len(place.path))
 )
+# Anthropic's names of what its cache read and wrote, at the top of a usage.
+_ANTHROPICS = frozenset(
+    {
+        "cache_read_input_tokens",
+        "cache_creation_input_tokens",
+        "cache_creation",
+        "claude_cache_creation_5_m_tokens",
+        "claude_cache_creation_1_h_tokens",
+    }
+)
+# Of each count of the cache its places inside the prompt's details, and those under these names.
+_CACHE_PLACES: Mapping[str, tuple[tuple[Path, ...], tuple[Path, ...]]] = {
+    count: (
+        tuple(place.path for place in PLACES if place.name in names and place.path[0] in _INPUT),
+        tuple(
+            place.path for place in PLACES if place.name in names and place.path[0] in _ANTHROPICS
+        ),
+    )
+    for count, names in {
+        "cached_input_tokens": ("cached_input_tokens",),
+        "cache_write_tokens": ("cache_write_tokens", WRITES_5M, "cache_write_1h_tokens"),
+    }.items()
+}
 _DIGITS = b"0123456789"
 MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
 
@@ -227,6 +250,25 @@ def counts_of(usage: msgspec.Struct, lookup: Lookup) -> tuple[dict[str, int], di
             if low or kept == low:
                 cheaper[name] = value if kept == known else known
     return counts, cheaper
+
+
+def tokens_beside(usage: msgspec.Struct, counts: Mapping[str, int]) -> int:
+    """Return the tokens of a decoded usage without a total that may stand beside its prompt or its
+    answer: its names say neither.
+
+    Anthropic counts the cache beside `input_tokens`; gateways that take its names differ. Details
+    of the prompt are inside it. xAI's chat counts reasoning beside `completion_tokens`, OpenAI's
+    inside; all count it inside `output_tokens`.
+    """
+    found = 0
+    if counts.get("input_tokens") is not None:
+        for count, (inside, unsure) in _CACHE_PLACES.items():
+            is_unsure = any(_value_at(usage, path) for path in unsure)
+            if is_unsure and all(_value_at(usage, path) is None for path in inside):
+                found += max(counts.get(count, 0), 0)
+    if counts.get("output_tokens") and not _value_at(usage, ("output_tokens",)):
+        found += max(counts.get("reasoning_tokens", 0), 0)
+    return found
 
 
 def _value_at(usage: Any, path: Path) -> int | None:

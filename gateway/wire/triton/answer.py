@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
@@ -63,7 +63,7 @@ class TritonReader:
         self._input: int | None = None
         self._output: int | None = None
         self._word = ""
-        self._has_begun = self._is_uncounted = False
+        self._has_begun = self._is_uncounted = self._has_unread = False
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -142,6 +142,7 @@ class TritonReader:
         sum of the others no count of the answer.
         """
         read, written = _counts(members)
+        self._has_unread = self._has_unread or _has_unread(members)
         self._is_uncounted = self._is_uncounted or (has_text and written is None)
         if read is None and written is None:
             if not self.observed.is_error or has_text:  # an error alone adds nothing to the answer
@@ -168,8 +169,13 @@ class TritonReader:
         native = self._word or ("length" if is_full else "stop")
         observed.finish_reason = self._word or None
         yield Finished(finish=Finish.LENGTH if native == "length" else Finish.STOP, native=native)
-        if not self._is_uncounted and (self._input, self._output) != (None, None):
-            usage = TokenUsage(input_tokens=self._input, output_tokens=self._output)
+        has_counts = not self._is_uncounted and (self._input, self._output) != (None, None)
+        if has_counts or self._has_unread:
+            usage = TokenUsage(
+                input_tokens=self._input,
+                output_tokens=self._output,
+                unexplained_tokens=UNREADABLE if self._has_unread else None,
+            )
             observed.note_final(usage)
             yield Used(usage=usage)
         yield Ended()
@@ -189,14 +195,29 @@ def generate_events(
 
 def usage_in(body: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the counts that an answer reports, None if it reports none."""
-    read, written = _counts(object_of(bytes(body)) or {})
-    if read is None and written is None:
+    members = object_of(bytes(body)) or {}
+    read, written = _counts(members)
+    unexplained = UNREADABLE if _has_unread(members) else None
+    if (read, written, unexplained) == (None, None, None):
         return None
-    return TokenUsage(input_tokens=read, output_tokens=written)
+    return TokenUsage(input_tokens=read, output_tokens=written, unexplained_tokens=unexplained)
 
 
 def _counts(members: dict[str, Any]) -> tuple[int | None, int | None]:
     """Return the counts of the prompt and the answer in a piece, or in an error in it."""
-    error = object_in(members, "error")
-    holder = error if INPUT in error or OUTPUT in error else members
+    holder = _holder(members)
     return count_in(holder, INPUT), count_in(holder, OUTPUT)
+
+
+def _has_unread(members: dict[str, Any]) -> bool:
+    """Return True if a count is there and is no number."""
+    holder = _holder(members)
+    return any(
+        holder.get(name) is not None and count_in(holder, name) is None for name in (INPUT, OUTPUT)
+    )
+
+
+def _holder(members: dict[str, Any]) -> dict[str, Any]:
+    """Return the object that has the counts: the piece, or an error in it."""
+    error = object_in(members, "error")
+    return error if INPUT in error or OUTPUT in error else members

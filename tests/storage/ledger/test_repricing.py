@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date, timedelta
+from decimal import Decimal
 
 import pytest
 from sqlalchemy import text
 
 from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.pricing import Line
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
 from gateway.errors import NothingFound, OperatorError
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.repricing import RepriceStore
@@ -82,6 +84,23 @@ def test_an_event_is_read_with_all_its_counts(database: Database) -> None:
         adjusted_nusd=0,
         times=0,
     )
+
+
+def test_writes_at_the_provider_s_stated_rate_are_told_by_their_line(database: Database) -> None:
+    """The price does not list it, so the event alone shows it."""
+    usage = TokenUsage(input_tokens=9, cache_write_tokens=8, output_tokens=0)
+    line = Line(
+        kind=TokenKind.CACHE_WRITE, tokens=8, usd_per_mtok=Decimal("1.25"), cost_nusd=600_000
+    )
+    sources = (UsageSource.ESTIMATED, UsageSource.PROVIDER)
+    Ledger(database).write(
+        [
+            event(number, usage=usage, usage_source=source, lines=(line,))
+            for number, source in enumerate(sources, 1)
+        ]
+    )
+    found = {one.request_id: one.has_stated_writes for one in _all(RepriceStore(database))}
+    assert found == {event(1).request_id: True, event(2).request_id: False}
 
 
 def test_only_the_months_own_real_events_are_read(database: Database) -> None:

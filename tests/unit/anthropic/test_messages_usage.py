@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.pricing.pricing import lines
-from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, UNREADABLE_USAGE, TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.anthropic.usage import (
     StreamFigures,
@@ -148,7 +148,7 @@ def test_no_bytes_raise(raw: bytes) -> None:
 def test_a_huge_usage_is_not_read() -> None:
     """The longest real one has a kilobyte."""
     usage = {**WHOLE, "note": "x" * 70_000}
-    assert read(usage) is None
+    assert read(usage) == UNREADABLE_USAGE
     assert words({**usage, "speed": "fast"}) == (None, None, {})
     assert usage_members(msgspec.json.encode(usage)) == {}
 

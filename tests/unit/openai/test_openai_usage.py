@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.pricing.tokens import UNREADABLE, UNREADABLE_USAGE, TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.openai.usage import (
@@ -196,7 +196,7 @@ def usage(wire: Any) -> TokenUsage | None:
             {"prompt_tokens": "10", "completion_tokens": 5.0},
             TokenUsage(input_tokens=10, output_tokens=5),
         ),
-        ({"prompt_tokens": "ten", "completion_tokens": 5.5}, None),
+        ({"prompt_tokens": "ten", "completion_tokens": 5.5}, UNREADABLE_USAGE),
         (
             {"prompt_tokens": True, "completion_tokens": 5},
             TokenUsage(output_tokens=5, unexplained_tokens=UNREADABLE),
@@ -375,7 +375,7 @@ def test_counts_of_any_length_cost_themselves_alone() -> None:
     for digits in (19, 3000, 5000):
         wire = b'{"prompt_tokens":7,"completion_tokens":%s}' % (b"9" * digits)
         assert usage_from_wire(wire) == TokenUsage(input_tokens=7, unexplained_tokens=UNREADABLE)
-    assert usage_from_wire(b'{"prompt_tokens":-%s}' % (b"9" * 5000)) is None
+    assert usage_from_wire(b'{"prompt_tokens":-%s}' % (b"9" * 5000)) == UNREADABLE_USAGE
     assert usage_from_wire(b'{"prompt_tokens":7,"completion_tokens":5.5}') == TokenUsage(
         input_tokens=7, unexplained_tokens=UNREADABLE
     )

@@ -332,6 +332,17 @@ def test_an_event_that_cannot_be_priced_again_keeps_its_cost(
     assert list(asked.adjustments()) == []
 
 
+def test_writes_at_the_provider_s_stated_rate_keep_it() -> None:
+    """They were charged above plain input, so a run without a new price changes nothing."""
+    usage = TokenUsage(input_tokens=1000, cache_write_tokens=800, output_tokens=0)
+    one = event(usage=usage, cost_nusd=1_200_000, has_stated_writes=True)
+    same = Books([one], override_price=price())
+    assert repricing(same).differences() == ([], {"same cost": 1})
+    listed = Books([one], override_price=price(cache_write="1"))
+    ((found,), _) = repricing(listed).differences()
+    assert found.becomes_nusd == 1_000_000
+
+
 def test_the_price_is_that_of_the_events_own_policy_and_moment() -> None:
     """An event of version 2, whose policy declared a price, is not charged by today's contract."""
     declared = policy(deployment("one", price=price("7", "4")))

@@ -123,6 +123,8 @@ def _read(body: bytes) -> RequestBody:
         cache_lifetimes=frozenset(needs.lifetimes),
         has_files=needs.has_files,
         stored=frozenset(needs.stored),
+        sound=needs.sound,
+        maybe_sound=needs.maybe_sound,
         unbounded=frozenset(needs.unbounded),
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),

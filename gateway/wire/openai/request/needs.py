@@ -17,6 +17,7 @@ from gateway.domain.pricing.cache_writes import (
 from gateway.domain.providers.unasked import BRINGS_ITS_OWN
 from gateway.domain.request.request import HostedTool
 from gateway.wire.openai.request.hosted import HOSTED_TOOLS, hosted_member
+from gateway.wire.openai.request.sounds import Sound
 
 _ESCAPE = b"\\u"  # could spell any word
 _MARKS = (b"cache_control", b"prompt_cache_breakpoint", _ESCAPE)
@@ -35,6 +36,8 @@ class Needs:
     that of the caller's dialect, for tools that are defined inside the prompt. `lifetimes` are the
     times for which the provider's cache is asked to keep a part of the prompt. `has_files` is True
     for a file in the prompt. `stored` are the members that bring their own tools, model or maximum.
+    `sound` is the place of a part that is a sound without a member for sounds, and `maybe_sound` of
+    one that may be.
     """
 
     def __init__(self, judge_tool: JudgeTool) -> None:
@@ -48,6 +51,13 @@ class Needs:
         self.is_sized = True
         self.has_files = False
         self.stored: set[str] = set()
+        self.sound = self.maybe_sound = ""
+
+    @property
+    def is_unusual(self) -> bool:
+        """Return True if few requests have what was found."""
+        found = (self.lifetimes, self.has_files, self.stored, self.sound, self.maybe_sound)
+        return any(found) or bool(self.unbounded)
 
     def leave(self, feature: str, where: str) -> None:
         """Record that the request needs a deployment's permission for a feature, with the place in
@@ -56,6 +66,13 @@ class Needs:
         self.features.setdefault(feature, where)
         if feature in WITHOUT_BOUND:
             self.unbounded.add(where)
+
+    def hear(self, sound: Sound, where: str) -> None:
+        """Record the first part that is a sound, and the first one that may be one."""
+        if sound is Sound.YES:
+            self.sound = self.sound or where
+        elif sound is Sound.MAYBE:
+            self.maybe_sound = self.maybe_sound or where
 
     def note_tool(self, feature: str, tool: HostedTool) -> None:
         """Record the permission that a tool needs, and the tool if the provider may run it: not an

@@ -149,12 +149,14 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         round_limits=round_limits(members) if hosted else (),
         unlisted_parts=parts,
     )
-    if plain is None and (needs.lifetimes or needs.has_files or needs.stored or needs.unbounded):
+    if plain is None and needs.is_unusual:
         facts = structs.replace(
             facts,
             cache_lifetimes=frozenset(needs.lifetimes),
             has_files=needs.has_files,
             stored=frozenset(needs.stored),
+            sound=needs.sound,
+            maybe_sound=needs.maybe_sound,
             unbounded=frozenset(needs.unbounded),
         )
     return RequestBody(facts, body, places)
