@@ -381,8 +381,8 @@ class Attempt(Struct, kw_only=True):
             calls=self.observed.calls,
             asked_writes=longest_kind(lifetimes) if lifetimes else None,
             has_stated_writes=bool(lifetimes) and not self.candidate.deployment.is_self_hosted,
-            is_cut=self.observed.is_cut,
-            asked_output_tokens=self._asked_output_tokens if self.observed.is_cut else None,
+            is_cut=counted is not None and self.observed.is_cut,
+            asked_output_tokens=None if counted is None else self._asked_output_tokens,
         )
         price = self._price
         if price.elsewhere:

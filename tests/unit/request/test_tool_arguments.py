@@ -191,6 +191,19 @@ def test_an_argument_that_changes_the_fee_is_named(
     assert bound(facts, provider, is_self_hosted=True).unpriced is None
 
 
+def test_an_environment_of_an_unknown_type_is_listed_by_itself() -> None:
+    """The shell that its caller runs costs nothing; the same shell there may."""
+    tool = {"type": "shell", "environment": {"type": "container_new"}}
+    facts = read(Operation.RESPONSES, tool)
+    for listed in ({"shell"}, set[str]()):
+        found = bound(facts, "openai", kinds=frozenset(), listed=frozenset(listed))
+        assert found.unpriced is not None
+        assert found.unpriced.listed_as == "container_new"
+    assert bound(facts, "openai", kinds=frozenset(), listed=frozenset({"container_new"})).is_certain
+    own = read(Operation.RESPONSES, {"type": "shell", "environment": {"type": "local"}})
+    assert bound(own, "openai", kinds=frozenset()).is_certain
+
+
 @pytest.mark.parametrize(("provider", "operation", "tool"), ORDINARY)
 def test_ordinary_arguments_change_nothing(
     provider: str, operation: Operation, tool: dict[str, Any]

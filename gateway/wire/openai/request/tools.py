@@ -105,7 +105,9 @@ def feature_of(tool: object) -> tuple[str, str] | None:
         and tool.keys() <= _TOOL_MEMBERS
     ):
         return None
-    return UNKNOWN_TOOLS, f"tools: {str(kind)[:64]}"
+    place = environment.get("type") if isinstance(environment, Mapping) else None
+    shown = place if isinstance(place, str) and place != "local" else kind
+    return UNKNOWN_TOOLS, f"tools: {str(shown)[:64]}"
 
 
 def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
