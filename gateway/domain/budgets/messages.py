@@ -120,11 +120,19 @@ def unbounded_member(
 
 
 def unbounded_rounds(
-    account: Account, deployment: str, *, tool: str, can_drop: bool, most_rounds: int | None
+    account: Account,
+    deployment: str,
+    *,
+    tool: str,
+    can_drop: bool,
+    most_rounds: int | None,
+    rate: str | None = None,
+    listed_as: str | None = None,
 ) -> str:
     """Return the error message for a request that a hard budget refuses because of a tool that the
     provider runs in rounds without a bound. `most_rounds` is the bound that the provider itself
-    states; `can_drop` is False for a tool inside the prompt.
+    states; `can_drop` is False for a tool inside the prompt. `rate` is the field of the price for a
+    fee that nothing states either, and `listed_as` the name to list what has none.
     """
     drop = "`hosted_tools: drop` (does not send the tool), or " if can_drop else ""
     stated = (
@@ -133,10 +141,16 @@ def unbounded_rounds(
         if most_rounds is None
         else f"`hosted_rounds: {most_rounds}` (the most rounds that the provider states)"
     )
+    fee = (
+        f" A tool that is sent needs its fee too: `{rate}` in the `price` there, or "
+        f"`listed: [{listed_as}]` (the fee is covered, or there is none)."
+        if rate is not None
+        else ""
+    )
     return (
         f"Budget {account.account_id} is hard, and nothing bounds how often '{tool}' makes "
         f"{deployment} read its context window. Nothing was sent. Leave the tool out, use a route "
-        f"that bounds it, or ask an admin for this at the deployment: {drop}{stated}."
+        f"that bounds it, or ask an admin for this at the deployment: {drop}{stated}.{fee}"
     )
 
 

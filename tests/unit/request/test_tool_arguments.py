@@ -284,3 +284,27 @@ def test_the_message_names_the_argument_and_the_remedies() -> None:
         assert "'tools: image_generation.quality=high' may change the fee" in text
         assert "`listed: [image_generation.quality=high]`" in text
         assert ("`hosted_tools: drop`" in text) == can_drop
+
+
+@pytest.mark.parametrize("rate", [None, "other_model_usd_per_1k_calls"])
+def test_a_tool_without_rounds_and_fee_has_the_remedies_of_both(rate: str | None) -> None:
+    """Each of them alone would serve nothing."""
+    rule = BudgetRule(
+        rule_id="payments/day",
+        scope=BudgetScope.TEAM,
+        team="payments",
+        owner="payments",
+        period=BudgetPeriod.DAY,
+        limit_nusd=1,
+    )
+    text = messages.unbounded_rounds(
+        Account(account_id="payments/day", rule=rule),
+        "one",
+        tool="tools: x",
+        can_drop=True,
+        most_rounds=10,
+        rate=rate,
+        listed_as="x",
+    )
+    assert "`hosted_rounds: 10`" in text
+    assert ("`listed: [x]`" in text and "other_model" in text) == (rate is not None)
