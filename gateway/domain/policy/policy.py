@@ -265,8 +265,8 @@ class Deployment:
     hides_cache: bool = field(init=False, repr=False, compare=False)
     search_model: SearchModels | None = field(init=False, repr=False, compare=False)
     writes_cache: bool = field(init=False, repr=False, compare=False)
-    unasked: Unasked = field(init=False, repr=False, compare=False)
     is_router: bool = field(init=False, repr=False, compare=False)
+    unasked: Unasked = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
     bounded_members: Mapping[Operation, frozenset[str]] = field(
@@ -283,8 +283,8 @@ class Deployment:
         object.__setattr__(self, "search_model", searches)
         writes = not self.is_self_hosted and writes_unasked(facts.name, self.model)
         object.__setattr__(self, "writes_cache", writes)
-        object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
         object.__setattr__(self, "is_router", is_router(facts.name, self.model))
+        object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
         object.__setattr__(self, "bounded_members", known)
