@@ -58,7 +58,7 @@ def end(dialect: str, *, is_cut: bool) -> list[Event]:
     [*((one, False) for one in DIALECTS), ("messages", True), ("translated", True)],
 )
 def test_a_cut_answer_has_as_many_tokens_as_it_may(dialect: str, has_start: bool) -> None:
-    """Its text is what is shown of them."""
+    """Its text shows a few of them."""
     events = [*([START] if has_start else []), text(dialect), *end(dialect, is_cut=True)]
     known: dict[str, Any] = {"counted": COUNTED, "held_nusd": HELD_NUSD}
     sent = settlement(dialect, events, sent_output_tokens=MOST, **known)

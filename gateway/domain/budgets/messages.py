@@ -132,7 +132,7 @@ def unbounded_rounds(
     """Return the error message for a request that a hard budget refuses because of a tool that the
     provider runs in rounds without a bound. `most_rounds` is the bound that the provider itself
     states; `can_drop` is False for a tool inside the prompt. `rate` is the field of the price for a
-    fee that nothing states either, and `listed_as` the name to list what has none.
+    fee that nothing states either, and `listed_as` the name of a tool without one.
     """
     drop = "`hosted_tools: drop` (does not send the tool), or " if can_drop else ""
     stated = (

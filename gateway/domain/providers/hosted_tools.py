@@ -67,7 +67,7 @@ class ToolFacts:
     @property
     def unknown_fee(self) -> str | None:
         """The kind of its calls if no page states their fee, None if one does. A tool about which
-        nothing is known may cost what another model does.
+        nothing is known may cost as much as another model.
         """
         return None if self.most_call_usd is not None else self.bills_as or _OTHER_FEE
 

@@ -45,7 +45,7 @@ _TOOL_MEMBERS = frozenset(
 )
 _NAMED = by_folded([*_TOOL_MEMBERS, "environment", "container"])
 
-_WITH_TOOLS = OWN_TOOLS | {"namespace"}  # what the caller runs: no argument has a fee
+_WITH_TOOLS = OWN_TOOLS | {"namespace"}  # the caller runs them: no argument has a fee
 
 MAX_TOOLS = 1024  # tools in namespaces count too; OpenAI accepts 128
 
