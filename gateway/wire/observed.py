@@ -42,6 +42,13 @@ _OF_PROMPTS = (
     "unknown_cache_write_tokens",
 )
 MAX_WORD_CHARS = 64  # of a service tier or a place
+# The reasons, in lower case, of an answer that ended at its maximum or at the window: OpenAI's and
+# Ollama's (openai 3.57.0), of responses, Anthropic's and Bedrock's (anthropic 2.14.0), Gemini's
+# (google-genai 3.6.1), Mistral's (mistralai 3.7.0). 2026-11-29.
+CUT = frozenset(
+    {"length", "incomplete", "max_output_tokens", "max_tokens", "model_context_window_exceeded"}
+    | {"model_length"}
+)
 # No tokenizer in use has a longer token, so this many bytes of text are at least one token.
 MOST_BYTES_PER_TOKEN = 1024
 
@@ -153,6 +160,11 @@ class Observed(msgspec.Struct, kw_only=True):
         return running is not None and running.output_tokens == 0
 
     @property
+    def is_cut(self) -> bool:
+        """True if the upstream says that the answer, or one of its choices, ended at a maximum."""
+        return self.finish_reason is not None and self.finish_reason.lower() in CUT
+
+    @property
     def is_final(self) -> bool:
         """True if `usage` is the upstream's final one."""
         return self.final is not None
@@ -220,6 +232,11 @@ class Observed(msgspec.Struct, kw_only=True):
         if known is not None or self.dearest is not None:
             self._note_dearer(known)
             self._note_dearer(usage)
+
+    def note_finish(self, reason: str | None) -> None:
+        """Record the reason for the end of a choice: of several, the one of a cut answer stays."""
+        if reason and not self.is_cut:
+            self.finish_reason = reason
 
     def note_more(self) -> None:
         """Record that the answer goes on after its final usage, which does not count all of it: it

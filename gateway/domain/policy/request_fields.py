@@ -227,6 +227,10 @@ FEATURES: dict[str, Feature] = {
 # the response at a later time" (docs.x.ai/docs/guides/deferred-chat-completions, 2026-11-29).
 ANSWERED_LATER = frozenset({"background", "deferred"})
 
+# Another model may answer, at another price, or a server may write more than the maximum that is
+# sent.
+WITHOUT_BOUND = frozenset({"rerouting", "other_maximum"})
+
 # Top-level members that need permission for any value (null and false excepted).
 FEATURE_OF_MEMBER: dict[str, str] = {
     member: feature.name for feature in FEATURES.values() for member in feature.members

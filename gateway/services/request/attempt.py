@@ -342,6 +342,12 @@ class Attempt(Struct, kw_only=True):
         """
         return self.request.body.facts.operation not in WITHOUT_OUTPUT
 
+    @property
+    def _asked_output_tokens(self) -> int | None:
+        """Return the most output tokens under the request's own maximum, None if it has none."""
+        has_maximum = self.request.body.facts.output_bound_tokens is not None
+        return self.bound.output_tokens if has_maximum else None
+
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         """Return the settlement by all evidence, flagged if the caller was shown another cost for
         the same usage.
@@ -385,6 +391,8 @@ class Attempt(Struct, kw_only=True):
             asked_writes=longest_kind(lifetimes) if lifetimes else None,
             has_stated_writes=bool(lifetimes) or deployment.writes_cache,
             is_self_hosted=deployment.is_self_hosted,
+            is_cut=counted is not None and self.observed.is_cut,
+            asked_output_tokens=None if counted is None else self._asked_output_tokens,
         )
         price = self._price
         if price.elsewhere:

@@ -302,7 +302,7 @@ class _Answer:
         word = text_in(candidate, "finishReason")[:MAX_SHORT_CHARS]
         if word and not choice.is_finished:
             choice.is_finished = True
-            self.observed.finish_reason = word
+            self.observed.note_finish(word)
             yield Finished(finish=_finish(word, choice), native=word, choice=number)
 
     def _part(self, part: dict[str, Any], choice: _Choice, number: int) -> Iterator[AnswerEvent]:

@@ -266,6 +266,8 @@ class MessageStream:
             if word_in(stop_reason):
                 observed.note_ended(0)
         if not is_there(decoded.usage):
+            if stop_reason is not None:
+                observed.note_uncounted()  # the figure at the start is none of the whole answer
             return event
         if self._figures.finish(decoded.usage) is None:
             return event

@@ -220,6 +220,8 @@ class MessagesReader:
             return []
         observed.finish_reason = stop_reason
         observed.note_ended(0)
+        if observed.final is None:
+            observed.note_uncounted()  # the figure at the start is none of the whole answer
         return [_finished(stop_reason, delta)]
 
     def _stop(self) -> list[AnswerEvent]:

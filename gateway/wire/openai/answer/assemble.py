@@ -318,8 +318,8 @@ class Assembler:
         for choice in chunk.choices:
             if observed.final is not None and _has_token(choice):
                 observed.note_more()
+            observed.note_finish(choice.finish_reason)
             if choice.finish_reason:
-                observed.finish_reason = choice.finish_reason
                 observed.note_ended(choice.index)
             observed.has_content = observed.has_content or _has_token(choice)
         observed.pieces += bool(chunk.choices) and observed.has_content

@@ -566,7 +566,8 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     for choice in chunk.choices or ():
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer
-        observed.finish_reason = choice.finish_reason or observed.finish_reason
+        if choice.finish_reason is not None:
+            observed.note_finish(choice.finish_reason)
         observed.has_content = observed.has_content or _has_token(choice)
         if observed.collects_text:
             _collect(observed, choice)
