@@ -379,7 +379,6 @@ class Attempt(Struct, kw_only=True):
             dearest=self.observed.dearest,
             running=running,
             is_behind=self.observed.is_behind,
-            counted=counted,
             was_served=was_served,
             writes_output=self._writes_output,
             least_output_tokens=self.observed.least_output_tokens,
@@ -388,12 +387,18 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
             calls=self.observed.calls,
-            asked_writes=longest_kind(lifetimes) if lifetimes else None,
-            has_stated_writes=bool(lifetimes) or deployment.writes_cache,
             is_self_hosted=deployment.is_self_hosted,
-            is_cut=counted is not None and self.observed.is_cut,
-            asked_output_tokens=None if counted is None else self._asked_output_tokens,
         )
+        if lifetimes or deployment.writes_cache:
+            asked = longest_kind(lifetimes)
+            evidence = replace(evidence, asked_writes=asked, has_stated_writes=True)
+        if counted is not None:
+            evidence = replace(
+                evidence,
+                counted=counted,
+                is_cut=self.observed.is_cut,
+                asked_output_tokens=self._asked_output_tokens,
+            )
         price = self._price
         if price.elsewhere:
             price = self._at_stated_place(price)
