@@ -141,6 +141,9 @@ class Upstream:
     async def read(self, limit_bytes: int) -> bytes:
         return ANSWER
 
+    def has_stated_end(self) -> bool:
+        return True
+
     def arrived_bytes(self) -> int:
         return 0
 

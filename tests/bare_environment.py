@@ -1,5 +1,5 @@
-"""The variables of this process that a program with an environment of its own needs too: where
-programs are, and the moved clock of `tests.days`.
+"""The variables of this process that a program with an environment of its own needs too: the
+places of programs, and the moved clock of `tests.days`.
 """
 
 from __future__ import annotations

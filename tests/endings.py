@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec.structs import replace
+
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
@@ -160,6 +162,27 @@ ENDINGS = (
         booked="The upstream's figure; `held_usd` keeps the hold.",
         source=UsageSource.PROVIDER,
         known={"final": WHOLE, "held_nusd": 1},
+        is_suspect=True,
+    ),
+    Ending(
+        name="complete, the usage has a part of an unknown name (tokens in the details of a side, "
+        "a lifetime in the cache)",
+        outcome=Outcome.OK,
+        caller="The whole answer.",
+        booked="Those tokens as the dearest kind that request and price allow.",
+        source=UsageSource.ESTIMATED,
+        known={"final": replace(WHOLE, unknown_output_tokens=2)},
+        keeps_reported=True,
+    ),
+    Ending(
+        name="complete, the usage or the answer counts a unit of an unknown name (tokens beside "
+        "the whole, calls, searches, seconds, an item of a hosted tool)",
+        outcome=Outcome.OK,
+        caller="The whole answer.",
+        booked=ITS_HOLD,
+        source=UsageSource.UNKNOWN,
+        known={"final": replace(WHOLE, unknown_units=2)},
+        keeps_reported=True,
         is_suspect=True,
     ),
     Ending(

@@ -325,6 +325,9 @@ class FakeUpstreamAnswer:
             raise
         return b"".join(parts)
 
+    def has_stated_end(self) -> bool:
+        return self.then is None
+
     def arrived_bytes(self) -> int:
         return sum(map(len, self.pieces[self._next : self._next + self.arrived]))
 

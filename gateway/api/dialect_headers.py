@@ -66,10 +66,13 @@ def with_needs(read_body: RequestBody, headers: Iterable[tuple[str, str]]) -> Re
         parts = facts.unlisted_parts.union(BETA_MARK + one for one in unlisted)
         facts = replace(facts, unlisted_parts=parts)
     feature = "other_maximum"
-    if any(_LARGER_WINDOW in one.lower() for one in betas) and feature not in facts.features:
+    if any(_LARGER_WINDOW in one.lower() for one in betas):
+        place = BETA_MARK + _LARGER_WINDOW
+        is_new = feature not in facts.features
         facts = replace(
             facts,
             features=facts.features | {feature},
-            named=(*facts.named, (feature, BETA_MARK + _LARGER_WINDOW)),
+            named=(*facts.named, (feature, place)) if is_new else facts.named,
+            unbounded=facts.unbounded | {place},
         )
     return read_body if facts is read_body.facts else replace(read_body, facts=facts)

@@ -56,6 +56,11 @@ class Upstream(Protocol):
         Raises `UpstreamError` if it is cut or exceeds the limit, `UpstreamTimeout` if stalled.
         """
 
+    def has_stated_end(self) -> bool:
+        """Return True if the body came to the end that its length or its last chunk states: one
+        that ends with its connection may be cut.
+        """
+
     def arrived_bytes(self) -> int:
         """Return the bytes that the kernel has received and `chunk` has not returned, counted
         before decryption.

@@ -11,12 +11,16 @@ decoding.
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
 import msgspec
 
+from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.observed import Observed
 from gateway.wire.surrogates import without_halves
 
 SMALL_BYTES = 16 * 1024  # fewer bytes take a few milliseconds, whatever they contain
@@ -24,6 +28,8 @@ MAX_DECODED_BYTES = 2**20
 MAX_DECODED_VALUES = 20_000  # objects and arrays; members of objects count separately
 MAX_WHOLE_BYTES = 32 * 2**20  # parsing takes up to 3 ms for each MiB
 MAX_SHORT_CHARS = 256  # of an id or a word
+MAX_SEARCHED_OBJECTS = 64  # of an answer of no known shape, for a usage
+MAX_SEARCHED_LEVELS = 4  # of it: each one is encoded once more
 _MOST = 2**63 - 1  # a longer number is not a count and fits in no column
 # Of bounded length, so that the arithmetic is too.
 _NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
@@ -188,6 +194,38 @@ def is_quick(value: msgspec.Raw | bytes, *, most_bytes: int = MAX_DECODED_BYTES)
         encoded.count(b"{") + encoded.count(b"[") <= MAX_DECODED_VALUES
         and encoded.count(b'":') <= MAX_DECODED_VALUES
     )
+
+
+def note_unknown(
+    observed: Observed, body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
+) -> None:
+    """Record an answer of an unknown shape, and each usage inside it; `usage_in` reads that of one
+    object of the dialect.
+    """
+    observed.note_unread()
+    for usage in usages_within(body, usage_in):
+        observed.note_final(usage)
+
+
+def usages_within(
+    body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
+) -> Iterator[TokenUsage]:
+    """Yield the usages of the outermost objects in a body that report one; none of a body that is
+    too large to be decoded at once.
+    """
+    todo: deque[tuple[Any, int]] = deque([(object_of(body), MAX_SEARCHED_LEVELS)])
+    left = MAX_SEARCHED_OBJECTS
+    while todo and left:
+        value, levels = todo.popleft()
+        if isinstance(value, dict):
+            left -= 1
+            usage = usage_in(msgspec.json.encode(value))
+            if usage is not None:
+                yield usage
+                continue
+        if levels and isinstance(value, dict | list):
+            inner = value.values() if isinstance(value, dict) else value[:MAX_SEARCHED_OBJECTS]
+            todo.extend((one, levels - 1) for one in inner if isinstance(one, dict | list))
 
 
 class _Open:

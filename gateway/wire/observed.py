@@ -46,6 +46,13 @@ _OF_PROMPTS = (
 )
 # A service tier or a place. An upstream can put a text anywhere, and none is stored.
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+# The reasons, in lower case, of an answer that ended at its maximum or at the window: OpenAI's and
+# Ollama's (openai 3.57.0), of responses, Anthropic's and Bedrock's (anthropic 2.14.0), Gemini's
+# (google-genai 3.6.1), Mistral's (mistralai 3.7.0). 2026-11-29.
+CUT = frozenset(
+    {"length", "incomplete", "max_output_tokens", "max_tokens", "model_context_window_exceeded"}
+    | {"model_length"}
+)
 # No tokenizer in use has a longer token, so this many bytes of text are at least one token.
 MOST_BYTES_PER_TOKEN = 1024
 
@@ -77,7 +84,10 @@ class Observed(msgspec.Struct, kw_only=True):
     has_content: bool = False
     has_unread: bool = False  # a part of the answer could not be read
     has_odd: bool = False  # a part has a form that is not known, so it may be content
+    has_other: bool = False  # a part of the content is no text: a picture, sound, a sealed thought
     pieces: int = 0  # content chunks, the first included
+    ended: set[int] = set()  # the choices of a stream with their finish reason
+    end_mark: bytes = b""  # the event that ends a stream and says nothing else
     engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
@@ -131,12 +141,13 @@ class Observed(msgspec.Struct, kw_only=True):
 
         A running one that does not count the whole answer so far is known by its prompt alone.
         """
-        if self.final is not None or not self._behind:
-            return self.final if self.final is not None else self.running
+        if self.final is not None:
+            return self.final
         running = self.running
         if running is None or running.has_unread:
             return running
-        return replace(running, **_NO_ANSWER)
+        is_first = running.output_tokens == 0 and not (self.is_done or self.is_whole)
+        return replace(running, **_NO_ANSWER) if self._behind or is_first else running
 
     @property
     def has_running(self) -> bool:
@@ -147,9 +158,20 @@ class Observed(msgspec.Struct, kw_only=True):
     def is_behind(self) -> bool:
         """True if the upstream's last usage does not count the whole answer so far.
 
-        A first figure never stands for a last one: Anthropic's `message_start` counts one token.
+        A first figure never stands for a last one: Anthropic's `message_start` counts one token,
+        and others count none.
         """
-        return self.final is None and bool(self._behind)
+        if self.final is not None or not self._running:
+            return False
+        if self._behind or self.is_done or self.is_whole:
+            return bool(self._behind)
+        running = self.running
+        return running is not None and running.output_tokens == 0
+
+    @property
+    def is_cut(self) -> bool:
+        """True if the upstream says that the answer, or one of its choices, ended at a maximum."""
+        return self.finish_reason is not None and self.finish_reason.lower() in CUT
 
     @property
     def is_final(self) -> bool:
@@ -164,6 +186,13 @@ class Observed(msgspec.Struct, kw_only=True):
         )
 
     @property
+    def is_countable(self) -> bool:
+        """True if the content is text alone, as far as is known: a count of the texts is one of the
+        answer.
+        """
+        return not (self.has_unread or self.has_odd or self.has_other)
+
+    @property
     def size_bytes(self) -> int:
         """The size of the answer's counted text; if none was counted, four bytes for each chunk of
         a stream, and 0 for a plain answer, whose size is then unknown.
@@ -176,7 +205,8 @@ class Observed(msgspec.Struct, kw_only=True):
         a usage with output.
         """
         has_output = self.final is not None and bool(self.final.output_tokens)
-        return (self.is_whole or self.is_done) and not (self.has_content or has_output)
+        is_ended = self.is_whole or self.is_done
+        return is_ended and not (self.has_content or self.has_odd or has_output)
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -187,7 +217,19 @@ class Observed(msgspec.Struct, kw_only=True):
     def has_all_text(self) -> bool:
         """True if `texts` has the answer's complete text."""
         is_kept = self.collects_text and self._kept_chars <= MAX_TEXT_CHARS
-        return is_kept and not self.has_unread
+        return is_kept and self.is_countable
+
+    def missing_end(self, answers: int) -> bytes:
+        """Return the mark of its end that a stream lacks, though each of its `answers` has its
+        finish reason; empty for any other. Several servers leave it out.
+        """
+        is_over = self.is_done or self.is_error or len(self.ended) < answers
+        return b"" if is_over else self.end_mark
+
+    def note_ended(self, choice: int) -> None:
+        """Record that a choice of a stream has its finish reason."""
+        if len(self.ended) < MAX_CHOICES:
+            self.ended.add(choice)
 
     def note_final(self, usage: TokenUsage) -> None:
         """Record a final usage; one that comes later replaces it, unless only the earlier one can
@@ -212,6 +254,11 @@ class Observed(msgspec.Struct, kw_only=True):
             self._note_dearer(self.final)
             self._note_dearer(usage)
             self.impossible = usage
+
+    def note_finish(self, reason: str | None) -> None:
+        """Record the reason for the end of a choice: of several, the one of a cut answer stays."""
+        if reason and not self.is_cut:
+            self.finish_reason = reason
 
     def note_more(self) -> None:
         """Record that the answer goes on after its final usage, which does not count all of it: it
@@ -315,6 +362,17 @@ class Observed(msgspec.Struct, kw_only=True):
         self._kept_chars += len(text)
         if self._kept_chars <= MAX_TEXT_CHARS:
             self._texts.setdefault(choice, []).append(text)
+
+    def note_other(self) -> None:
+        """Record content that is no text: its size in bytes is none of tokens, so without a usage
+        the whole answer stays unknown.
+        """
+        self.has_content = self.has_other = True
+
+    def note_odd(self) -> None:
+        """Record a part that may be content of an unknown form: no running usage counts it."""
+        self.has_odd = True
+        self._behind.update(self._running)
 
     def note_unread(self) -> None:
         """Record a part of the answer that cannot be read: something was generated.

@@ -99,10 +99,16 @@ def _objects_in(body: bytes) -> Iterator[bytes]:
 
 
 def plain_answer(
-    stream: AnswerStream, body: bytes, read: RequestBody, call: UpstreamRequest
+    stream: AnswerStream,
+    body: bytes,
+    read: RequestBody,
+    call: UpstreamRequest,
+    *,
+    has_end: bool = False,
 ) -> AnswerPart:
     """Return the caller's plain answer that the events of a whole body make; `stream` would read
-    them for a caller of a stream, and its observations are theirs.
+    them for a caller of a stream, and its observations are theirs. `has_end`: the body is
+    certainly whole, so the mark of its end may be missing.
 
     Raises `UnreadableAnswer` if they do not end or make none, and `EventTooLarge`.
     """
@@ -114,6 +120,8 @@ def plain_answer(
             return _last_response(body, stream)
         raise UnreadableAnswer("a stream that was not asked for")
     events = [*reader.feed(body), *reader.end()]
+    if has_end and (mark := reader.observed.missing_end(read.facts.answers)):
+        events += reader.feed(mark)
     if not reader.observed.is_done:
         raise UnreadableAnswer("no whole answer")
     return writer_for(read, call).whole(events)

@@ -106,6 +106,7 @@ def settlement_of(seen: Observed, **known: Any) -> Settlement:
         "dearest": seen.dearest,
         "impossible": seen.impossible,
         "is_behind": seen.is_behind,
+        "is_cut": seen.is_cut,
         "least_output_tokens": seen.least_output_tokens,
         "held_nusd": HELD_NUSD,
     }

@@ -81,7 +81,7 @@ def _policy(provider: Provider) -> str:
     """Return a policy with a route for each deployment, and teams with and without a budget."""
     priced = f", price: {PRICE}"
     deployments = {
-        "openai": ("openai", "max_tool_calls", priced),
+        "openai": ("openai", "max_tool_calls", f"{priced}, listed: [of_tomorrow]"),
         "unlisted": ("openai", "max_tool_calls", f", price: {UNLISTED}"),
         "anthropic": ("anthropic", "max_uses", priced),
         "fast": ("anthropic", "max_uses", f", price: {UNLISTED}"),
@@ -92,7 +92,7 @@ def _policy(provider: Provider) -> str:
         "holding": (
             "openai_compatible",
             "deaf",
-            f"{priced}, hosted_tools: hold, hosted_rounds: {DEAF_ROUNDS}",
+            f"{priced}, hosted_tools: hold, hosted_rounds: {DEAF_ROUNDS}, listed: [web_search]",
         ),
     }
     listed = "\n".join(

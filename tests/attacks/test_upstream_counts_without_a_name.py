@@ -76,7 +76,7 @@ def settlement(usage: TokenUsage | None, **known: Any) -> Settlement:
 
 
 def is_held(made: Settlement) -> bool:
-    """Return True if an attempt is held, is flagged and keeps what was reported."""
+    """Return True if an attempt is held, is flagged and keeps the reported usage."""
     found = (made.cost_nusd, made.held_nusd, made.is_suspect, made.source)
     return found == (None, HELD_NUSD, True, UsageSource.UNKNOWN) and made.reported is not None
 

@@ -791,3 +791,19 @@ def test_a_note_says_that_teams_are_unlimited() -> None:
     note = parse(EXAMPLE).notes[-1]
     assert (note.line, note.field) == (37, "teams")
     assert note.message == "unlimited: payments, search (no budgets and no limits)"
+
+
+def test_a_tool_and_its_arguments_may_be_listed() -> None:
+    """The remedies of a refusal have these names; OpenRouter's tools have a colon."""
+    names = [
+        "video_generation",
+        "openrouter:web_search.max_results=25",
+        "image_generation.quality=high",
+        "anthropic-beta: context-1m",
+        "context_management=compaction",
+    ]
+    address = '"http://127.0.0.1:8001/v1"'
+    listed = ", ".join(f'"{one}"' for one in names)
+    policy = parse(changed(address, f"{address}\n    listed: [{listed}]")).policy
+    assert policy.deployments["qwen-eu"].listed == frozenset(names)
+    assert parse(to_yaml(policy)).policy == policy

@@ -103,12 +103,36 @@ def unbounded(account: Account, deployment: str) -> str:
     )
 
 
+def unbounded_member(
+    account: Account, deployment: str, *, where: str, listed_as: str | None
+) -> str:
+    """Return the error message for a request that a hard budget refuses because of a member beside
+    which another model, price or maximum may count. `listed_as` is the name to list it by.
+    """
+    listed = f'"{listed_as}"' if listed_as and ": " in listed_as else listed_as
+    return (
+        f"Budget {account.account_id} is hard, and '{where}' at {deployment} may let another "
+        "model, price or maximum count, so that the cost has no upper bound. Nothing was sent. "
+        "Leave it out, use a route that has a bound for it, or ask an admin for one of these at "
+        f"the deployment: `listed: [{listed}]` (it does nothing to the cost), or "
+        "`unlisted: {factor: N}` (it multiplies the cost at most N times, and so much is held)."
+    )
+
+
 def unbounded_rounds(
-    account: Account, deployment: str, *, tool: str, can_drop: bool, most_rounds: int | None
+    account: Account,
+    deployment: str,
+    *,
+    tool: str,
+    can_drop: bool,
+    most_rounds: int | None,
+    rate: str | None = None,
+    listed_as: str | None = None,
 ) -> str:
     """Return the error message for a request that a hard budget refuses because of a tool that the
     provider runs in rounds without a bound. `most_rounds` is the bound that the provider itself
-    states; `can_drop` is False for a tool inside the prompt.
+    states; `can_drop` is False for a tool inside the prompt. `rate` is the field of the price for a
+    fee that nothing states either, and `listed_as` the name of a tool without one.
     """
     drop = "`hosted_tools: drop` (does not send the tool), or " if can_drop else ""
     stated = (
@@ -117,10 +141,16 @@ def unbounded_rounds(
         if most_rounds is None
         else f"`hosted_rounds: {most_rounds}` (the most rounds that the provider states)"
     )
+    fee = (
+        f" A tool that is sent needs its fee too: `{rate}` in the `price` there, or "
+        f"`listed: [{listed_as}]` (the fee is covered, or there is none)."
+        if rate is not None
+        else ""
+    )
     return (
         f"Budget {account.account_id} is hard, and nothing bounds how often '{tool}' makes "
         f"{deployment} read its context window. Nothing was sent. Leave the tool out, use a route "
-        f"that bounds it, or ask an admin for this at the deployment: {drop}{stated}."
+        f"that bounds it, or ask an admin for this at the deployment: {drop}{stated}.{fee}"
     )
 
 
@@ -132,11 +162,13 @@ def unpriced(
     rate: str | None,
     can_drop: bool,
     listed_as: str | None,
+    is_argument: bool = False,
 ) -> str:
     """Return the error message for a request that a hard budget refuses because it may be billed
     for a kind without a rate. `rate` is the field of the price, `can_drop` is True for a tool that
     can be left out, and `listed_as` is the name to list what is known to cost nothing. `rate` is
-    None for a thing that is stored at the provider.
+    None for a thing that is stored at the provider. `is_argument` is True for an argument of a tool
+    whose calls have the rate.
     """
     if rate is None:
         return (
@@ -144,6 +176,14 @@ def unpriced(
             "provider: it may bring tools, a model or a maximum of its own, whose cost has no "
             "bound. Nothing was sent. Write its content and its tools in the request, or ask an "
             f"admin for `listed: [{listed_as}]` at the deployment (it brings none of them)."
+        )
+    if is_argument:
+        drop = ", or `hosted_tools: drop` (the tool is not sent)" if can_drop else ""
+        return (
+            f"Budget {account.account_id} is hard, and '{where}' may change the fee of a call at "
+            f"{deployment}, for which its price has one `{rate}`. Nothing was sent. Leave the "
+            "argument out, or ask an admin for this at the deployment: "
+            f"`listed: [{listed_as}]` (the price covers it){drop}."
         )
     remedies = [f"`{rate}` in its `price` (or by `tollgate price add`)"]
     if can_drop:

@@ -219,8 +219,8 @@ class Deployment:
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
     is set if its model searches by itself, `writes_cache` is True if it may write to its
-    provider's cache unasked, and `is_router` if it chooses another model to answer. `unasked` is
-    what else its model may do unasked.
+    provider's cache unasked, and `is_router` if it chooses another model to answer. `unasked` has
+    the other facts about its model.
     Under a hard budget `unlisted` decides on members whose effect on the cost is not known, and
     `listed` names those (parts too, as `reasoning.mode=pro`) that the operator knows to do nothing
     to it; `bounded_members` are those that each operation which it speaks itself may have.

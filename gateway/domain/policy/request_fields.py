@@ -30,7 +30,7 @@ class Feature:
 
 
 REROUTING = "rerouting"
-# Of its members these name a place, whose price is found by what the answer states.
+# Of its members these name a place, whose price the answer's own statement selects.
 PLACE_MEMBERS = frozenset({"inference_geo", "region", "region_name", "aws_region_name"})
 
 FEATURES: dict[str, Feature] = {
@@ -226,6 +226,10 @@ FEATURES: dict[str, Feature] = {
 # response_create_params.py. `deferred`: "create a chat completion, get a response_id, and retrieve
 # the response at a later time" (docs.x.ai/docs/guides/deferred-chat-completions, 2026-11-29).
 ANSWERED_LATER = frozenset({"background", "deferred"})
+
+# Another model may answer, at another price, or a server may write more than the maximum that is
+# sent.
+WITHOUT_BOUND = frozenset({"rerouting", "other_maximum"})
 
 # Top-level members that need permission for any value (null and false excepted).
 FEATURE_OF_MEMBER: dict[str, str] = {

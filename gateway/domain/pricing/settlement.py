@@ -75,7 +75,9 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
     for, None if it asked for none. `has_stated_writes`: it asked for some, or the model writes
     unasked; they cost the stated factor if the price lists no rate of writes. `is_self_hosted`: an
-    engine of one's own bills nothing beside its tokens.
+    engine of one's own bills nothing beside its tokens. `is_cut`: the upstream says that the
+    answer ended at its maximum, so a shorter text hides tokens. `asked_output_tokens` is the most
+    that the request itself allows, None if it does not say.
     """
 
     final: TokenUsage | None = None
@@ -93,6 +95,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     asked_writes: TokenKind | None = None
     has_stated_writes: bool = False
     is_self_hosted: bool = False
+    is_cut: bool = False
+    asked_output_tokens: int | None = None
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -190,10 +194,11 @@ def settle(
     and is flagged there. Tokens that the price or the service tier does not cover are held and
     flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
     number of calls nothing states is held, because the tokens alone would be too little. Of the
-    calls that a usage states and those that were seen, the more are charged, and flagged. Tokens of
-    an unknown kind are charged as the dearest kind that price and request allow, as an estimate;
-    so are writes to a cache that were asked for, by the provider's stated factor, if the price
-    lists no rate of writes.
+    calls that a usage states and those that were seen, the more are charged, and flagged. Our own
+    figure of an answer that ended at its maximum is that maximum, as an estimate, and the hold if
+    none was sent: thinking is not in its text. Tokens of an unknown kind are charged as the dearest
+    kind that price and request allow, as an estimate; so are writes to a cache that were asked for,
+    by the provider's stated factor, if the price lists no rate of writes.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
@@ -231,6 +236,15 @@ def settle(
         usage = _at_least(running, _joined(known, counted.usage))
         if final is None and evidence.dearest is not None:  # the answer went on after it
             usage = dearer(usage, evidence.dearest)
+        is_raised = False
+        if evidence.is_cut and evidence.writes_output and usage.output_tokens is not None:
+            most = (
+                evidence.asked_output_tokens if sent_output_tokens is None else sent_output_tokens
+            )
+            if most is None:
+                return bill.hold(TokenUsage(), reported=reported, is_suspect=is_suspect)
+            if is_raised := usage.output_tokens < most:
+                usage = replace(usage, output_tokens=most)
         if (
             known is None
             and reported is not None
@@ -245,9 +259,13 @@ def settle(
             lowest = min(evidence.least_output_tokens, sent_output_tokens)
             evidence = replace(evidence, least_output_tokens=lowest)
         if evidence.can_be(usage):
-            source = UsageSource.DERIVED if known and counted.is_exact else UsageSource.ESTIMATED
+            is_exact = known is not None and counted.is_exact and not is_raised
+            source = UsageSource.DERIVED if is_exact else UsageSource.ESTIMATED
             return bill.charge(usage, source, reported=reported, is_suspect=is_suspect)
-    return bill.hold(TokenUsage(), reported=reported, is_suspect=is_suspect)
+    # Of an answer that went on after its last figure the prompt is known, and stands in the row.
+    prompt = _input_side(running) if final is None and evidence.is_behind else None
+    known_side = TokenUsage() if prompt is None else _joined(prompt, TokenUsage())
+    return bill.hold(known_side, reported=reported, is_suspect=is_suspect)
 
 
 def unknown_settlement(held_nusd: int) -> Settlement:

@@ -30,6 +30,9 @@ class RoundLimit(StrEnum):
         return self is RoundLimit.MAX_USES
 
 
+_OTHER_FEE = "other_model"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolFacts:
     """One tool at one provider.
@@ -60,6 +63,13 @@ class ToolFacts:
     def is_free(self) -> bool:
         """Return True if its calls cost nothing beside their tokens."""
         return self.most_call_usd == 0
+
+    @property
+    def unknown_fee(self) -> str | None:
+        """The kind of its calls if no page states their fee, None if one does. A tool about which
+        nothing is known may cost as much as another model.
+        """
+        return None if self.most_call_usd is not None else self.bills_as or _OTHER_FEE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,6 +335,7 @@ _XAI_RESPONSES = ToolsAt(
         _xai_tool("codeexecution", "codeinterpreter", kind="code_interpreter", usd="0.005"),
         _xai_tool("collectionssearch", "filesearch", kind="file_search", usd="0.01"),
         _xai_tool("mcp", kind=None, usd="0"),
+        _xai_tool("imagegeneration", kind="image_generation", usd=None),
         _xai_tool("", kind=None, usd=None),
     ),
 )

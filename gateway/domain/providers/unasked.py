@@ -1,6 +1,6 @@
-"""States what a model, or a thing that is stored at a provider, may do without being asked in the
-request: bring tools or a maximum of its own, answer in pictures or speech, hear any
-part, charge a picture beyond the window.
+"""Lists the effects of a model, or of a thing stored at a provider, that no request asks for: tools
+or a maximum of its own, an answer in pictures or speech, a sound heard in any part, a picture that
+is charged beyond the window.
 
 Facts only: `domain.request.unpriced` and `domain.request.bound` decide with them.
 """
@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 # its own, which no request shows: OpenAI's stored prompt and conversation (whose items may be
 # `additional_tools`: openai 3.57.0, types/responses/response_input_item_param.py), Google's cached
 # content with its `tools` (google-genai 3.6.1, types.py), Mistral's conversation with an agent's.
-# No page states what a thread of Anthropic brings. 2026-11-29.
+# No page lists the contents of Anthropic's threads. 2026-11-29.
 BRINGS_ITS_OWN = frozenset({"cachedContent", "cached_content", "conversation", "prompt", "thread"})
 # In responses the ledger knows the id, so that the earlier request was bounded as well.
 PREVIOUS = "previous_response_id"
@@ -54,7 +54,7 @@ _HEARING_ANYWHERE = ("*-audio*", "*-omni*", "*-realtime*", "*gemini*", "*voxtral
 # (developers.openai.com/api/docs/guides/images-vision, gpt-4o-mini, 2026-11-28).
 _DEAR_PICTURES = ("*gpt-4o-mini*",)
 DEAR_PICTURE_FACTOR = 34
-# Where a name may hide that model: an alias of one's own, as at Azure. A name of another of
+# At these a name may hide that model: an alias of one's own, as at Azure. A name of another of
 # OpenAI's families, or of another company at OpenRouter, is believed.
 _HIDING = frozenset({"azure_openai", "openai", "openrouter"})
 _FAMILIES = re.compile(
@@ -85,7 +85,7 @@ class Unasked:
 
     @property
     def is_special(self) -> bool:
-        """Return True if a plain request may do what it does not ask for."""
+        """Return True if a plain request may have effects that it does not ask for."""
         return self.stored is not None or bool(self.kinds)
 
 

@@ -4,6 +4,8 @@ for holds and token limits.
 
 from __future__ import annotations
 
+from math import ceil
+
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -27,16 +29,19 @@ from gateway.domain.providers.unasked import (
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.request.rounds import Rounds, adds_tool, rounds_of
 from gateway.domain.request.text_forms import PromptSize
-from gateway.domain.request.unpriced import Unpriced, dearest_write_usd_per_mtok, unpriced_kind
+from gateway.domain.request.unpriced import (
+    Unpriced,
+    dearest_write_usd_per_mtok,
+    unbounded_member,
+    unbounded_places,
+    unpriced_kind,
+)
 
 # If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
 # and is no bound.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
 # Requests with these features have a prompt that is not all in their body.
 UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
-# Another model may answer, at another price, or a server may write more than the maximum that is
-# sent.
-UNBOUNDED = frozenset({"rerouting", "other_maximum"})
 # Requests with these features may have a picture that their body does not show.
 _ELSEWHERE, _TOOLS = frozenset({"remote_media", "stored_state"}), {"hosted_tools", UNKNOWN_TOOLS}
 # Tools of the provider whose results are text; those of any other may be pictures.
@@ -143,7 +148,11 @@ def bound_of(
         output_cap_tokens=cap_tokens,
         is_certain=prompts is not None
         and (window is not None or (sees_prompt and is_capped))
-        and UNBOUNDED.isdisjoint(features)
+        and (
+            not features
+            or deployment.unlisted.factor is not None
+            or not unbounded_places(facts, features, deployment)
+        )
         and (rounds is None or _are_bounded(rounds, window)),
         rounds=rounds,
     )
@@ -174,12 +183,16 @@ def _with_kinds(
     """
     rounds = bound.rounds
     unpriced = unpriced_kind(facts, features, deployment, price)
+    places, factor = unbounded_places(facts, features, deployment), deployment.unlisted.factor
+    if places and factor is None and unpriced is None:
+        unpriced = unbounded_member(places[0])
     if unpriced is None and rounds is not None:
         unpriced = rounds.unpriced
     if unpriced is not None:
         return replace(bound, unpriced=unpriced, is_certain=False)
+    times = factor if places and factor is not None else 1
     if deployment.is_self_hosted:
-        return bound
+        return replace(bound, nusd=min(ceil(bound.nusd * times), MOST_NUSD))
     read_tokens = bound.input_tokens * (1 if rounds is None else rounds.windows)
     nusd = bound.nusd
     if _has_dear_pictures(deployment, price) and _may_show(facts, features):
@@ -190,7 +203,7 @@ def _with_kinds(
     there = deployment.provider_facts
     if there.refusal_fee_usd is not None and facts.operation in there.bills_refused:
         nusd = max(nusd, calls_hold_nusd(1, usd=there.refusal_fee_usd))
-    return replace(bound, nusd=min(nusd, MOST_NUSD))
+    return replace(bound, nusd=min(ceil(nusd * times), MOST_NUSD))
 
 
 def _writes_nusd(

@@ -29,7 +29,7 @@ class HostedTool(Struct, frozen=True, kw_only=True, gc=False):
     `name` is its type or member, folded as `request_fields.folded_tool` does, and `where` its place
     for messages. `index` is its place in the list `tools`; None for a member of the request's own
     and a tool inside a namespace. `most_uses` is its own bound of calls, None if the caller set
-    none.
+    none. `arguments` are those that may change the fee of its calls, as `TYPE.NAME=VALUE`.
     """
 
     name: str
@@ -37,6 +37,12 @@ class HostedTool(Struct, frozen=True, kw_only=True, gc=False):
     index: int | None = None
     member: str | None = None
     most_uses: int | None = None
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def listed_as(self) -> str:
+        """Return the name by which a deployment may list it as free: its type, or its member."""
+        return self.where.rpartition(": ")[2]
 
     @property
     def can_leave_out(self) -> bool:
@@ -61,7 +67,8 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     `has_files` is True for files in its prompt. `stored` are the members that name a thing which is
     stored at the provider and brings its own tools, model or maximum. `sound` is the place of a
     part that is a sound by its type, beside those with the feature `audio`, and `maybe_sound` of
-    one that may be.
+    one that may be. `unbounded` are the places of all members with a feature of
+    `request_fields.WITHOUT_BOUND`.
     `unlisted_parts` are members and values below the top level that no schema lists, as
     `stream_options.x`.
     """
@@ -92,6 +99,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     stored: frozenset[str] = frozenset()
     sound: str = ""
     maybe_sound: str = ""
+    unbounded: frozenset[str] = frozenset()
 
     @property
     def answers(self) -> int:

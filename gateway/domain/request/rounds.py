@@ -6,7 +6,8 @@ Its facts are `domain.providers.hosted_tools`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 from decimal import Decimal
 
 from msgspec import Struct
@@ -24,7 +25,12 @@ from gateway.domain.providers.hosted_tools import (
     tools_at,
 )
 from gateway.domain.request.request import HostedTool, RequestFacts
-from gateway.domain.request.unpriced import Unpriced, unpriced_call
+from gateway.domain.request.unpriced import (
+    Unpriced,
+    unpriced_argument,
+    unpriced_call,
+    unpriced_model,
+)
 
 # Held where nothing relies on the bound: calls of tools that the provider charges by the call; a
 # request seldom makes ten.
@@ -85,11 +91,18 @@ def rounds_of(
     if facts.has_files and at.with_files is not None:
         tools = (*tools, HostedTool(name=at.with_files, where="files"))
     if not is_relied_on:
-        rows = _rows(tools, at, model)
+        listed = {rate.kind for rate in price.rates}
+        rows = [_row_of(tool, at, deployment, listed) for tool in tools]
+        has_argument = any(
+            _fee_argument(tool, row, deployment, listed) is not None
+            for tool, row in zip(tools, rows, strict=True)
+        )
+        if model is not None:
+            rows.append(_row_of_model(model, deployment, listed))
         return Rounds(
             calls=_most_calls(rows, at) + _calls_of_request(model),
             call_usd=_unlisted_usd(rows, price),
-            fee=_uncounted(rows, deployment, model),
+            fee=UncountedFee(kind=None) if has_argument else _uncounted(rows, deployment, model),
         )
     plan = _Plan(facts, deployment, at, price)
     for tool in tools:
@@ -135,12 +148,12 @@ class _Plan:
 
     def add(self, tool: HostedTool) -> None:
         """Bound one tool, leave it out, or note that nothing bounds it."""
-        row = _facts_of(tool, self._at)
+        row = _row_of(tool, self._at, self._deployment, self._listed)
         limit = self._limit_of(row, tool)
         most = _least(row.most_rounds, self._at.most_rounds)
-        fee = self._unpriced_fee(row)
+        missing = None if tool is _UNNAMED else self._missing_fee(tool, row)
         drops = self._deployment.hosted_tools is HostedToolsRule.DROP and tool.can_leave_out
-        if fee is not None and drops:
+        if missing is not None and drops:
             self._left_out.append(tool)
             return
         if row.reads_again is False and limit is None:
@@ -161,14 +174,16 @@ class _Plan:
             self._unbounded = (tool, most)
         self._rows.append(row)
         self._has_fee |= not row.is_free
-        if fee is not None and self._unpriced is None:
-            self._unpriced = unpriced_call(tool, fee)
+        self._unpriced = self._unpriced or missing
 
     def add_model(self, model: SearchModels) -> None:
         """Add the rounds of a model that searches by itself: as many as its provider states, else
         as many as the deployment holds.
         """
-        self._rows.append(model.tool)
+        row = _row_of_model(model, self._deployment, self._listed)
+        self._rows.append(row)
+        if (kind := self._unpriced_kind(row)) is not None:
+            self._unpriced = self._unpriced or unpriced_model(kind)
         if model.tool.most_rounds is None:
             self._held = self._most
         else:
@@ -203,13 +218,24 @@ class _Plan:
             unpriced=self._unpriced,
         )
 
-    def _unpriced_fee(self, row: ToolFacts) -> TokenKind | None:
+    def _missing_fee(self, tool: HostedTool, row: ToolFacts) -> Unpriced | None:
+        """Return the missing rate of a tool's calls, or the argument that its rate may not cover;
+        None if the rate is known.
+        """
+        if (kind := self._unpriced_kind(row)) is not None:
+            return unpriced_call(tool, kind)
+        argument = _fee_argument(tool, row, self._deployment, self._listed)
+        if argument is None:
+            return None
+        return unpriced_argument(tool, argument, TokenKind(row.bills_as or row.unknown_fee or ""))
+
+    def _unpriced_kind(self, row: ToolFacts) -> TokenKind | None:
         """Return the kind of a tool's calls if neither the price nor the provider states its fee.
         An engine of one's own charges none.
         """
-        if row.bills_as is None or row.most_call_usd is not None or self._deployment.is_self_hosted:
+        if row.unknown_fee is None or self._deployment.is_self_hosted:
             return None
-        kind = TokenKind(row.bills_as)
+        kind = TokenKind(row.unknown_fee)
         return None if kind in self._listed else kind
 
     def _limit_of(self, row: ToolFacts, tool: HostedTool) -> RoundLimit | None:
@@ -219,12 +245,45 @@ class _Plan:
         return None if row.limit.is_of_tool and tool.index is None else row.limit
 
 
-def _rows(
-    tools: tuple[HostedTool, ...], at: ToolsAt, model: SearchModels | None
-) -> list[ToolFacts]:
-    """Return the facts about each tool, and about the model."""
-    found = [_facts_of(tool, at) for tool in tools]
-    return found if model is None else [*found, model.tool]
+def _row_of(
+    tool: HostedTool, at: ToolsAt, deployment: Deployment, listed: Collection[TokenKind]
+) -> ToolFacts:
+    """Return the facts about a tool of a request: without a fee if no page and no price states it,
+    and the deployment lists the tool. `listed` are the kinds of the price.
+    """
+    return _as_listed(_facts_of(tool, at), tool.listed_as, deployment, listed)
+
+
+def _row_of_model(
+    model: SearchModels, deployment: Deployment, listed: Collection[TokenKind]
+) -> ToolFacts:
+    """Return the facts about the searches of a model, as those of a tool."""
+    return _as_listed(model.tool, model.tool.unknown_fee, deployment, listed)
+
+
+def _as_listed(
+    row: ToolFacts, name: str | None, deployment: Deployment, listed: Collection[TokenKind]
+) -> ToolFacts:
+    """Return the facts without a fee if nothing states it and the deployment lists the name."""
+    if row.unknown_fee is None or row.unknown_fee in listed or name not in deployment.listed:
+        return row
+    return replace(row, bills_as=None, is_counted=True, most_call_usd=Decimal(0))
+
+
+def _fee_argument(
+    tool: HostedTool, row: ToolFacts, deployment: Deployment, listed: Collection[TokenKind]
+) -> str | None:
+    """Return the first argument of a tool that changes the fee of its calls, or may: only if the
+    price has their rate, which stands for calls without it. A deployment may list it.
+    """
+    kind = row.bills_as or row.unknown_fee
+    if not tool.arguments or deployment.is_self_hosted or kind not in listed:
+        return None
+    names = deployment.listed
+    return next(
+        (one for one in tool.arguments if one not in names and one.partition("=")[0] not in names),
+        None,
+    )
 
 
 def _facts_of(tool: HostedTool, at: ToolsAt) -> ToolFacts:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.policy.policy import Deployment
-from gateway.domain.policy.request_fields import feature_and_tier
+from gateway.domain.policy.request_fields import WITHOUT_BOUND, feature_and_tier
 from gateway.domain.pricing.cache_writes import (
     FACTORS,
     KIND_OF_LIFETIME,
@@ -21,6 +21,7 @@ from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.domain.request.request import HostedTool, RequestFacts
 
+_BETA, _EDITS = "anthropic-beta: ", "context_management"
 _AUDIO, _TIER, _STORED = "audio", "service_tier", "stored_state"
 # The places of a request that asks for a spoken answer; its prompt may be spoken as well.
 _SPEAKS = frozenset({"audio", "modalities"})
@@ -31,19 +32,72 @@ _CHEAPER_TIERS = frozenset({"flex"})
 class Unpriced(Struct, frozen=True, kw_only=True, gc=False):
     """A kind that a request may be billed for without a rate: the place in the request, and the
     field of the price that has the rate. `can_drop` is True for a tool that can be left out.
-    `listed_as` is the name by which the deployment may list it as free, None for a tool.
-    `field` is None for a thing that is stored at the provider: no rate bounds what it brings.
+    `listed_as` is the name by which the deployment may list it as free, None without one.
+    `field` is None for a thing that is stored at the provider: no rate bounds its contents.
+    `is_argument` is True for an argument of a tool, whose rate stands for calls without it, and
+    `is_unbounded` for a member that lets another model or another maximum count.
     """
 
     where: str
     field: str | None
     can_drop: bool = False
     listed_as: str | None = None
+    is_argument: bool = False
+    is_unbounded: bool = False
 
 
 def unpriced_call(tool: HostedTool, kind: TokenKind) -> Unpriced:
     """Return the missing rate of a tool's calls."""
-    return Unpriced(where=tool.where, field=_field_of(kind), can_drop=tool.can_leave_out)
+    return Unpriced(
+        where=tool.where,
+        field=_field_of(kind),
+        can_drop=tool.can_leave_out,
+        listed_as=tool.listed_as,
+    )
+
+
+def unpriced_model(kind: TokenKind) -> Unpriced:
+    """Return the missing rate of the calls that a model makes by itself."""
+    return Unpriced(where=f"model: {kind}", field=_field_of(kind), listed_as=str(kind))
+
+
+def unpriced_argument(tool: HostedTool, argument: str, kind: TokenKind) -> Unpriced:
+    """Return an argument of a tool that the rate of its calls may not cover."""
+    place = tool.where.rpartition(": ")[0]
+    return Unpriced(
+        where=f"{place}: {argument}" if place else argument,
+        field=_field_of(kind),
+        can_drop=tool.can_leave_out,
+        listed_as=argument,
+        is_argument=True,
+    )
+
+
+def unbounded_places(
+    facts: RequestFacts, features: frozenset[str], deployment: Deployment
+) -> tuple[str, ...]:
+    """Return the places of the members beside which no maximum or no model is sure to count, and
+    which the deployment does not list; empty for nearly every request. A past request, of which
+    only the feature is known, has that instead. `features` are those that reach the deployment.
+    """
+    found = features & WITHOUT_BOUND
+    if not found:
+        return ()
+    places = sorted(facts.unbounded or found)
+    return tuple(one for one in places if listed_name(one) not in deployment.listed)
+
+
+def listed_name(place: str) -> str:
+    """Return the name by which a deployment lists a member that it knows to be harmless."""
+    if place.startswith(_BETA):
+        return place
+    top, _, inner = place.rpartition(": ")
+    return f"{top}={inner}" if top == _EDITS else inner
+
+
+def unbounded_member(place: str) -> Unpriced:
+    """Return the refusal of a member beside which no maximum or no model is sure to count."""
+    return Unpriced(where=place, field=None, listed_as=listed_name(place), is_unbounded=True)
 
 
 def unpriced_kind(
@@ -110,7 +164,7 @@ def _missing(
 
 
 def _sounds(facts: RequestFacts, features: frozenset[str], deployment: Deployment) -> Iterator[str]:
-    """Yield the places of parts that are billed as a sound: those of its type, and where the model
+    """Yield the places of parts that are billed as a sound: those of its type, and if the model
     hears also those that may be any.
     """
     if facts.sound:

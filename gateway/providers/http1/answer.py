@@ -90,6 +90,11 @@ class Answer:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
+    def has_stated_end(self) -> bool:
+        """Return True if the answer came to the end that its length or its last chunk states."""
+        return self.is_complete and not self._ends_at_close
+
+    @property
     def pieces(self) -> list[bytes]:
         """Return the pieces of content that `take` would join."""
         return self._pieces

@@ -373,6 +373,10 @@ class UpstreamExchange:
             self._fail(UpstreamExchange._cut)
         connection.end(is_reusable=answer.may_keep_alive, keep_alive_s=answer.keep_alive_s)
 
+    def has_stated_end(self) -> bool:
+        """Return True if the body came to the end that its length or its last chunk states."""
+        return self._answer.has_stated_end
+
     def arrived_bytes(self) -> int:
         """Return the number of bytes that arrived and were not taken yet, here and in the
         kernel.

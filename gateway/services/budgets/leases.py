@@ -280,7 +280,8 @@ class BudgetLeases:
         now_s = self._clock.monotonic()
         for budget_lease in short:
             budget_lease.waiting.append(waiter)
-            # What comes after this wait is kept for the next try: a Postgres far away answers late.
+            # A slice that comes after this wait is kept for the next try: a Postgres that is far
+            # away answers late.
             budget_lease.used_s = now_s
         self._wanted.set()
         try:

@@ -169,7 +169,16 @@ class Admission:
 
 def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unbounded:
     """Return the error for a request whose cost at a deployment has no bound."""
-    rounds, missing = bound.rounds, bound.unpriced
+    rounds, missing, fee = bound.rounds, bound.unpriced, None
+    if rounds is not None and rounds.unbounded is not None and missing is rounds.unpriced:
+        missing, fee = None, missing  # both are named
+    if missing is not None and missing.is_unbounded:
+        return Unbounded(
+            messages.unbounded_member(
+                account, deployment.name, where=missing.where, listed_as=missing.listed_as
+            ),
+            param=missing.where.partition(":")[0],
+        )
     if missing is not None:
         return Unbounded(
             messages.unpriced(
@@ -179,6 +188,7 @@ def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unboun
                 rate=missing.field,
                 can_drop=missing.can_drop,
                 listed_as=missing.listed_as,
+                is_argument=missing.is_argument,
             ),
             param=missing.where.partition(":")[0].partition("=")[0],
         )
@@ -191,6 +201,8 @@ def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unboun
             tool=tool.where,
             can_drop=tool.can_leave_out,
             most_rounds=rounds.most_rounds,
+            rate=None if fee is None else fee.field,
+            listed_as=None if fee is None else fee.listed_as,
         ),
         param=tool.member or "tools",
     )

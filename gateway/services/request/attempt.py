@@ -345,6 +345,12 @@ class Attempt(Struct, kw_only=True):
         """
         return self.request.body.facts.operation not in WITHOUT_OUTPUT
 
+    @property
+    def _asked_output_tokens(self) -> int | None:
+        """Return the most output tokens under the request's own maximum, None if it has none."""
+        has_maximum = self.request.body.facts.output_bound_tokens is not None
+        return self.bound.output_tokens if has_maximum else None
+
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         """Return the settlement by all evidence, flagged if the caller was shown another cost."""
         final, shown = self.observed.final, self._shown
@@ -373,7 +379,6 @@ class Attempt(Struct, kw_only=True):
             impossible=self.observed.impossible,
             running=running,
             is_behind=self.observed.is_behind,
-            counted=counted,
             was_served=was_served,
             writes_output=self._writes_output,
             least_output_tokens=self.observed.least_output_tokens,
@@ -382,10 +387,18 @@ class Attempt(Struct, kw_only=True):
             or has_prompt_text(self.request.body),
             fee=self._uncounted_fee,
             calls=self.observed.calls,
-            asked_writes=longest_kind(lifetimes) if lifetimes else None,
-            has_stated_writes=bool(lifetimes) or deployment.writes_cache,
             is_self_hosted=deployment.is_self_hosted,
         )
+        if lifetimes or deployment.writes_cache:
+            asked = longest_kind(lifetimes)
+            evidence = replace(evidence, asked_writes=asked, has_stated_writes=True)
+        if counted is not None:
+            evidence = replace(
+                evidence,
+                counted=counted,
+                is_cut=self.observed.is_cut,
+                asked_output_tokens=self._asked_output_tokens,
+            )
         price = self._price
         if price.elsewhere:
             price = self._at_stated_place(price)

@@ -123,7 +123,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             return False
         usage = observed.usage
         if usage is None or observed.is_behind:
-            return not observed.has_unread
+            return observed.is_countable
         return usage.lacks_prompt and has_prompt_text(self.request.body)
 
     @property
@@ -297,7 +297,8 @@ class UpstreamAnswer(Struct, kw_only=True):
             stream = self.provider.stream(read, call)
             self.attempt.observed, self.content_type = stream.observed, "application/json"
             stream.observed.is_whole = True
-            return plain_answer(stream, body, read, call)
+            has_end = self.upstream.has_stated_end()
+            return plain_answer(stream, body, read, call, has_end=has_end)
         return self.provider.rewrite(read, call, only_item(body), observed)
 
     async def piece(self) -> bytes:
@@ -310,7 +311,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         stream = self._stream
         assert stream is not None, "a stream has begun"
         while chunk := await self._chunk():
-            parts = stream.feed(chunk)
+            try:
+                parts = stream.feed(chunk)
+            except EventTooLarge:
+                stream.observed.note_unread()
+                raise
             self._note_progress(stream.observed)
             if piece := self._written(parts):
                 return piece
@@ -318,11 +323,20 @@ class UpstreamAnswer(Struct, kw_only=True):
             self._note_progress(stream.observed)
             if piece := self._written(parts):
                 return piece
+        if (mark := self._missing_end(stream.observed)) and (
+            piece := self._written(stream.feed(mark))
+        ):
+            return piece
         if stream.observed.is_whole:
             raise self._unreadable("no event stream")
         if not stream.observed.is_done and not stream.observed.is_error:
             raise UpstreamError(self.cut_message)
         return b""
+
+    def _missing_end(self, observed: Observed) -> bytes:
+        """Return the mark of its end that a whole stream lacks; empty for any other."""
+        mark = observed.missing_end(self.request.body.facts.answers)
+        return mark if mark and self.upstream.has_stated_end() else b""
 
     async def _chunk(self) -> bytes:
         """Return the stream's next piece; after a large one, yield to the event loop first.
@@ -369,9 +383,15 @@ class UpstreamAnswer(Struct, kw_only=True):
         assembler = self._assembler = self._new_assembler()
         observed = assembler.observed
         while chunk := await self._chunk():
-            assembler.feed(chunk)
+            try:
+                assembler.feed(chunk)
+            except EventTooLarge:
+                observed.note_unread()
+                raise
             self._note_progress(observed)
         assembler.end()
+        if mark := self._missing_end(observed):
+            assembler.feed(mark)
         if not observed.is_done and not observed.is_error:
             raise UpstreamError(self.cut_message)
         observed.is_whole = True
@@ -521,8 +541,13 @@ class UpstreamAnswer(Struct, kw_only=True):
     def note_chunk(self, chunk: bytes) -> None:
         """Record the metadata in a piece of an answer without a reader."""
         reader = self._stream if self._stream is not None else self._assembler
-        if reader is not None:
+        if reader is None:
+            return
+        try:
             reader.feed(chunk)
+        except EventTooLarge:
+            reader.observed.note_unread()
+            raise
 
     @property
     def is_only_an_error(self) -> bool:

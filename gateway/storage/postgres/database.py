@@ -57,7 +57,7 @@ SESSION = {
     # Sessions are kept between uses, and `within` limits each of these.
     "idle_session_timeout": "0",
     "transaction_timeout": "0",
-    # What the driver and the statements read and write, whatever the server, database or role says.
+    # The form of values and statements, however the server, database or role is set.
     "client_encoding": "UTF8",
     "timezone": "UTC",
     "timezone_abbreviations": "Default",

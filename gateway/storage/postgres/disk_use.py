@@ -1,6 +1,4 @@
-"""Bounds what the embedded server writes to the disk beside the data: its log, and the temporary
-files of all sessions together.
-"""
+"""Bounds the embedded server's log, and the temporary files of all its sessions together."""
 
 from __future__ import annotations
 

@@ -234,6 +234,7 @@ class StreamFigures:
         )
         prompt = _joined(self._first, self._most)
         self.observed.note_running(_joined(first, self._most), usage_from_wire)
+        self.observed.note_uncounted()  # all that follows
         note_words(self.observed, prompt)
         return prompt
 
@@ -245,6 +246,12 @@ class StreamFigures:
             # From now on the output of `message_start` is too small; its prompt stays true.
             observed.note_running(_joined(self._first, self._most), usage_from_wire)
         observed.note_uncounted()
+        self._known = self._first
+
+    def note_odd(self) -> None:
+        """Record a piece of content of an unknown form, which no figure so far counts."""
+        self.observed.note_more()
+        self.observed.note_odd()
         self._known = self._first
 
     def finish(self, raw: msgspec.Raw) -> TokenUsage | None:

@@ -22,6 +22,7 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     has_others,
     names_in,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
@@ -50,6 +51,12 @@ _ANSWER = names_in(
     "output stopReason usage metrics trace performanceConfig serviceTier ResponseMetadata "
     "additionalModelResponseFields"
 )
+# The members of a piece and of its parts whose content is read.
+_PIECES = {
+    "": names_in("text toolUse reasoningContent"),
+    "toolUse": names_in("input"),
+    "reasoningContent": names_in("text signature redactedContent"),
+}
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
@@ -73,6 +80,7 @@ class ConverseReader:
         self._has_read = False
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
         self._has_stopped = False
+        self._block, self._bytes_before = -1, 0  # the block that is sent, and the text before it
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -131,7 +139,8 @@ class ConverseReader:
             return self._stop(event)
         if kind == "metadata":
             return self._finish(event)
-        self.observed.has_odd = self.observed.has_odd or kind != "contentBlockStop"
+        if kind != "contentBlockStop":
+            self.observed.note_odd()
         return []
 
     def _start_block(self, event: dict[str, Any]) -> list[AnswerEvent]:
@@ -153,10 +162,16 @@ class ConverseReader:
             call = self._calls.get(_index(event))
             return [] if call is None else [CallArguments(call=call, text=arguments)]
         pieces = _texts_of(delta, object_in(delta, "reasoningContent"))
+        if _index(event) != self._block:
+            self._block, self._bytes_before = _index(event), self.observed.output_bytes
         for piece in pieces:
             self._note(piece.text)
-        if not pieces and has_others(delta, frozenset({"text"})):
-            self.observed.has_odd = True
+            is_shown = piece.text or self.observed.output_bytes > self._bytes_before
+            if isinstance(piece, ThoughtPiece) and (piece.sealed or not is_shown):
+                self.observed.note_other()  # sealed, or the signature of a thought not shown
+        if not pieces and _is_odd(delta):
+            self.observed.note_more()
+            self.observed.note_odd()
         return list(pieces)
 
     def _note(self, text: str) -> None:
@@ -212,6 +227,8 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
             has_others(members, known)
             for members, known in ((answer, _ANSWER), (output, frozenset({"message"})))
         )
+    if not message and observed.final is None:
+        note_unknown(observed, body, usage_in)
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 
@@ -241,6 +258,8 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             reasoning = object_in(block, "reasoningContent")
             pieces = _texts_of(block, object_in(reasoning, "reasoningText") or reasoning)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
+            if not text and (pieces or has_others(block, frozenset({"text"}))):
+                observed.note_other()
         events += found
         observed.has_content = observed.has_content or bool(found)
         if observed.collects_text and text:
@@ -278,6 +297,14 @@ def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:
     """Return the usage in an object, or in an error in it; None if neither reports one."""
     usage = object_in(holder, "usage") or object_in(object_in(holder, "error"), "usage")
     return usage_from_wire(usage)
+
+
+def _is_odd(delta: dict[str, Any]) -> bool:
+    """Return True if a piece without known content may have some of another form."""
+    return any(
+        has_others(object_in(delta, name) if name else delta, known)
+        for name, known in _PIECES.items()
+    )
 
 
 def _index(event: dict[str, Any]) -> int:

@@ -23,6 +23,7 @@ from gateway.wire.foreign_json import (
     has_others,
     is_error,
     names_in,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
@@ -142,6 +143,9 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     answer = _Answer(observed)
     observed.collects_text = observed.collects_text or usage_in(body) is None
     events = list(answer.read(members))
+    is_known = "candidates" in members or object_in(members, "promptFeedback")
+    if not (is_known or object_in(members, "usageMetadata") or observed.is_error):
+        note_unknown(observed, body, usage_in)
     return [*events, *answer.end(is_whole=True)]
 
 
@@ -184,6 +188,7 @@ class _Answer:
         self._choices: dict[int, _Choice] = {}
         self._usage: dict[str, Any] = {}
         self._most = (0, 0)  # of the running usage: prompt and answer
+        self._has_content = False  # the piece that is read has some, in any form
         self._searches: dict[int, int] = {}
 
     def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
@@ -213,17 +218,18 @@ class _Answer:
             answer_id = observed.upstream_id or ""
             yield Started(answer_id=answer_id, usage=observed.usage, created_s=created_s)
         had_content = observed.has_content
-        if not had_content and _is_odd(members):
-            observed.has_odd = True
+        if not (had_content and has_usage) and _is_odd(members):
+            observed.has_odd = self._has_content = True
         pieces = 0
         for place, candidate in enumerate(objects_in(members, "candidates")):
             for event in self._candidate(candidate, place):
                 pieces += not isinstance(event, Finished)
                 yield event
-        if pieces and not has_usage and self._usage:
+        if (pieces or self._has_content) and not has_usage and self._usage:
             # It does not count this piece, and is no last word; its prompt stays true.
             self._usage = {}
             observed.note_uncounted()
+        self._has_content = False
         observed.pieces += bool(pieces) or (observed.has_content and not had_content)
         blocked = text_in(object_in(members, "promptFeedback"), "blockReason")[:MAX_SHORT_CHARS]
         if blocked and not self._choices:
@@ -296,12 +302,14 @@ class _Answer:
         word = text_in(candidate, "finishReason")[:MAX_SHORT_CHARS]
         if word and not choice.is_finished:
             choice.is_finished = True
-            self.observed.finish_reason = word
+            self.observed.note_finish(word)
             yield Finished(finish=_finish(word, choice), native=word, choice=number)
 
     def _part(self, part: dict[str, Any], choice: _Choice, number: int) -> Iterator[AnswerEvent]:
         """Yield the events of one part of a candidate."""
         call = object_in(part, "functionCall")
+        if text_in(part, "thoughtSignature"):  # a thought that is not shown, or hardly
+            self._note_other()
         if call:
             yield from self._call(call, text_in(part, "thoughtSignature"), choice, number)
             return
@@ -311,9 +319,14 @@ class _Answer:
             is_thought = part.get("thought") is True
             yield (ThoughtPiece if is_thought else TextPiece)(text=text, choice=number)
         elif object_in(part, "inlineData"):
-            self.observed.has_content = True
+            self._note_other()
         elif has_others(part, frozenset({"thoughtSignature"})):
-            self.observed.has_odd = True
+            self.observed.has_odd = self._has_content = True
+
+    def _note_other(self) -> None:
+        """Record content that is no text."""
+        self._has_content = True
+        self.observed.note_other()
 
     def _call(
         self, call: dict[str, Any], signature: str, choice: _Choice, number: int

@@ -21,6 +21,7 @@ from gateway.wire.foreign_json import (
     is_error,
     is_unread,
     names_in,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
@@ -50,6 +51,7 @@ _LINE = names_in(
     "model created_at message done done_reason error logprobs remote_model remote_host"
 )
 _MESSAGE = frozenset({"role", "content", "thinking", "tool_calls"})
+_USUAL, _USUAL_MESSAGE = 4, 2  # members of a line with a piece of text
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 _LENGTH = "length"
 _encode = msgspec.json.Encoder().encode
@@ -111,10 +113,11 @@ class OllamaReader:
             yield Started(answer_id=self._id, created_s=time_in(members, "created_at"))
         content = object_in(members, "message")
         pieces = list(self._content(content, _logprobs(members)))
-        if not self.observed.has_content and (
+        is_usual = len(members) <= _USUAL and len(content) <= _USUAL_MESSAGE
+        if not (self.observed.has_content and is_usual) and (
             has_others(members, _LINE) or has_others(content, _MESSAGE)
         ):
-            self.observed.has_odd = True
+            self.observed.note_odd()
         self.observed.pieces += bool(pieces)
         yield from pieces
         if members.get("done") is True:
@@ -187,6 +190,8 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = True  # its usage may lack a count
+    if not (object_in(members, "message") or has_counts(members) or members.get("error")):
+        note_unknown(observed, body, usage_in)
     return list(OllamaReader(observed).read(members | {"done": True}))
 
 

@@ -215,7 +215,7 @@ COUNT_PATHS = frozenset(place.path for place in PLACES)
 HOLDER_PATHS = frozenset(
     place.path[:depth] for place in PLACES for depth in range(1, len(place.path))
 )
-# Anthropic's names of what its cache read and wrote, at the top of a usage.
+# Anthropic's names of the cache's reads and writes, at the top of a usage.
 _ANTHROPICS = frozenset(
     {
         "cache_read_input_tokens",

@@ -63,7 +63,7 @@ Members = Annotated[
         Annotated[
             str,
             text(
-                r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.=-]{0,127}",
+                r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.:=-]{0,127}",
                 "write the name of a member, as NAME, NAME.PART, NAME.PART=VALUE or "
                 "'anthropic-beta: NAME'",
             ),
@@ -336,7 +336,9 @@ class DeploymentBlock(Block):
     )
     listed: Members | None = optional(
         "Members that you know to do nothing to the cost, besides those of the provider's "
-        "published schema: `NAME`, `NAME.PART`, `NAME.PART=VALUE` or `anthropic-beta: NAME`.",
+        "published schema: `NAME`, `NAME.PART`, `NAME.PART=VALUE` or `anthropic-beta: NAME`; and "
+        "tools without a fee (`TYPE`), and their arguments that your price covers "
+        "(`TYPE.NAME=VALUE`).",
         "[watermark_key]",
         shown="`[]`",
     )

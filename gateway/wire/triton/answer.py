@@ -19,6 +19,7 @@ from gateway.wire.foreign_json import (
     count_in,
     has_others,
     is_error,
+    note_unknown,
     object_in,
     object_of,
     short_text_in,
@@ -40,6 +41,7 @@ from gateway.wire.translation.answer_events import (
 INPUT, OUTPUT = "num_input_tokens", "num_output_tokens"
 # The members of a piece without generated content, or whose content is read.
 _PIECE = frozenset({"id", "model_name", "model_version", "text_output", "finish_reason", "error"})
+_SHAPE = frozenset({"text_output", INPUT, OUTPUT})  # one of them stands in every answer
 MAX_MESSAGE_CHARS, MAX_WORD_CHARS = 1000, 64
 _encode = msgspec.json.Encoder().encode
 
@@ -190,6 +192,8 @@ def generate_events(
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = observed.collects_text or OUTPUT not in members
+    if not (members.keys() & _SHAPE) and not is_error(members.get("error")):
+        note_unknown(observed, body, usage_in)
     return TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.request_fields import UNKNOWN_TOOLS
 from gateway.domain.providers.hosted_tools import tools_at
 from gateway.domain.request.request import HostedTool, RequestFacts
-from gateway.wire.openai.request.hosted import hosted_tool
+from gateway.wire.openai.request.hosted import argument_in, hosted_tool
 from tests import factories
 
 MESSAGES = [{"role": "user", "content": "x"}]
@@ -341,3 +342,9 @@ def test_a_call_in_an_earlier_turn_defines_no_tool(
     found = within(operation, item)
     assert found.hosted == ()
     assert found.features.isdisjoint({"hosted_tools", "rerouting", UNKNOWN_TOOLS})
+
+
+@pytest.mark.parametrize("value", [b'"\\ud800"', b"1e999", b'"' + b"x" * 5000 + b'"'])
+def test_an_argument_that_cannot_be_read_is_no_word(value: bytes) -> None:
+    """So it is named without its value, and no listed value stands for it."""
+    assert argument_in(msgspec.Raw(value)) == ""

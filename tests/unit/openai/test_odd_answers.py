@@ -118,7 +118,6 @@ def test_embeddings_beside_an_error_are_an_answer() -> None:
 @pytest.mark.parametrize(
     ("output", "text"),
     [
-        (None, ()),
         ([], ()),
         ([{"type": "message", "content": [{"text": "a"}, {"refusal": "b"}, 7]}], ("ab",)),
         ([{"type": "function_call", "name": "f", "arguments": "{}"}, 7], ("f{}",)),

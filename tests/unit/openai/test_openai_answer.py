@@ -211,6 +211,8 @@ def test_usage_the_caller_did_not_ask_for_is_cut_and_metered() -> None:
         is_done=True,
         has_content=True,
         pieces=2,
+        ended={0},
+        end_mark=DONE,
     )
 
 

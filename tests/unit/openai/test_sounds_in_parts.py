@@ -1,5 +1,5 @@
 """A sound in the place of a picture or a file was held at the rate of text and billed at that of
-sound: USD 1.00 a million tokens for 0.30. A part that is a sound, or may be one where the model
+sound: USD 1.00 a million tokens for 0.30. A part that is a sound, or may be one if the model
 hears, needs the rate under a hard budget.
 """
 

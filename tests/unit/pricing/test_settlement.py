@@ -502,7 +502,7 @@ def test_what_was_not_served_has_no_fee() -> None:
 
 
 def test_units_of_an_unknown_name_are_held_unless_the_engine_is_ones_own() -> None:
-    """An engine's next version may count what nobody bills."""
+    """An engine's next version may count things that cost nothing."""
     usage = TokenUsage(input_tokens=10, output_tokens=5, unknown_units=3)
     found = charged(usage)
     assert summary(found)[:2] == (UsageSource.UNKNOWN, None)

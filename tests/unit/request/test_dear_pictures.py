@@ -99,7 +99,7 @@ def hard(facts: RequestFacts, price: Price | None = None, **deployment: Any) -> 
         "context_window": WINDOW,
         "max_output_tokens": 10,
         "native": frozenset({facts.operation}),
-        "listed": frozenset({"conversation", "prompt"}),
+        "listed": frozenset({"conversation", "of_tomorrow", "prompt"}),
     }
     return bound_of(
         facts,
@@ -122,7 +122,10 @@ def test_whatever_may_have_a_picture_is_held_at_the_factor(name: str) -> None:
     """A page is a picture, and an id, an address or a tool's result may be one."""
     facts = MAY_SHOW[name]
     assert times(facts) > DEAR_PICTURE_FACTOR - 2
-    assert times(facts, listed=frozenset({"conversation", "prompt", "image_input"})) == 1
+    assert (
+        times(facts, listed=frozenset({"conversation", "image_input", "of_tomorrow", "prompt"}))
+        == 1
+    )
     assert times(facts, is_self_hosted=True) == 1
 
 
@@ -130,7 +133,7 @@ def test_whatever_may_have_a_picture_is_held_at_the_factor(name: str) -> None:
 @pytest.mark.parametrize("model", ["gpt-4o-mini", "ours"])
 def test_a_text_is_held_as_before(name: str, model: str) -> None:
     """So is a tool of the caller, and one whose results are text. Writes to a cache are held at
-    1.25 times where the name hides the model.
+    1.25 times if the name hides the model.
     """
     assert times(SHOWS_NONE[name], model=model) <= 1.3
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import typing
 from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
+from openai.types.responses import ToolParam
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import DEFAULT_ROUNDS, HostedToolsRule, Route
@@ -359,20 +362,90 @@ def test_no_fee_of_a_call_is_held_at_nothing(
     """
     at = tools_at(provider, operation)
     row = at.facts_of(sent.name, is_member=sent.member is not None)
-    price = with_calls(*CALL_KINDS - {row.bills_as})
+    price = with_calls(*CALL_KINDS - {row.bills_as, row.unknown_fee})
     found = bound(sent, provider=provider, operation=operation, hosted_tools=rule, price=price)
     assert found.rounds is not None
-    is_stated = row.bills_as is None or row.most_call_usd is not None
+    is_stated = row.most_call_usd is not None
     assert found.unpriced is None or not is_stated
     if not is_stated and rule is HostedToolsRule.DROP:
         assert found.rounds.left_out == (sent,)
     elif not is_stated:
         assert (found.is_certain, found.unpriced) == (
             False,
-            Unpriced(where=sent.where, field=f"{row.bills_as}_usd_per_1k_calls", can_drop=True),
+            Unpriced(
+                where=sent.where,
+                field=f"{row.unknown_fee}_usd_per_1k_calls",
+                can_drop=True,
+                listed_as=sent.listed_as,
+            ),
         )
+        free = bound(
+            sent,
+            provider=provider,
+            operation=operation,
+            hosted_tools=rule,
+            price=price,
+            listed=frozenset({sent.listed_as}),
+        )
+        assert (free.unpriced, free.rounds.fee if free.rounds else 0) == (None, None)
     elif row.most_call_usd is not None and not found.rounds.left_out:
         assert found.rounds.call_usd == row.most_call_usd
+
+
+def types_of_the_sdk() -> list[str]:
+    """Return the types of the tools in the installed SDK."""
+    kinds = []
+    for one in typing.get_args(ToolParam):
+        kind = typing.get_type_hints(one)["type"]
+        kinds += re.findall("'([a-z0-9_]+)'", str(kind))
+    return sorted({*kinds} - {"function", "custom", "namespace"})
+
+
+def test_the_sdk_has_the_types_that_are_listed_here() -> None:
+    """A new one is read, and then listed."""
+    assert {*types_of_the_sdk()} <= {*RUN_BY_OPENAI, *RUN_BY_CALLER["openai"]}
+
+
+@pytest.mark.parametrize(
+    ("provider", "operation"),
+    [
+        (provider, operation)
+        for provider in PROVIDERS
+        for operation in (Operation.RESPONSES, Operation.CHAT, Operation.MESSAGES)
+    ],
+)
+@pytest.mark.parametrize("rule", list(HostedToolsRule))
+def test_a_tool_without_a_known_fee_is_never_held_as_free(
+    provider: str, operation: Operation, rule: HostedToolsRule
+) -> None:
+    """`video_generation` cost USD 0.50 a call, and was held at its tokens."""
+    at: dict[str, Any] = {"provider": provider, "operation": operation, "hosted_tools": rule}
+    names = [*types_of_the_sdk(), *RUN_BY_OPENAI, *RUN_BY_ANTHROPIC]
+    names += ["video_generation", "of_tomorrow", "container_new", "open_page", "", "web", "mcp2x"]
+    for name in names:
+        row = tools_at(provider, operation).facts_of(folded_tool(name))
+        found = bound(tool(name), **at)
+        assert found.rounds is not None
+        if row.most_call_usd is None:
+            is_left_out = found.rounds.left_out != ()
+            assert is_left_out or found.unpriced is not None, name
+            assert is_left_out or not found.is_certain, name
+        assert bound(tool(name), is_self_hosted=True, **at).unpriced is None
+
+
+def test_a_model_that_searches_at_an_unknown_fee_has_no_bound() -> None:
+    """Each of its searches was held at nothing."""
+    at: dict[str, Any] = {"provider": "openrouter", "operation": Operation.CHAT}
+    online = bound(model="qwen/qwen3:online", **at)
+    field = "web_search_usd_per_1k_calls"
+    assert online.unpriced == Unpriced(
+        where="model: web_search", field=field, listed_as="web_search"
+    )
+    priced = bound(model="qwen/qwen3:online", price=with_calls(TokenKind.WEB_SEARCH), **at)
+    assert (priced.is_certain, priced.unpriced) == (True, None)
+    listed = bound(model="qwen/qwen3:online", listed=frozenset({"web_search"}), **at)
+    assert (listed.is_certain, listed.rounds and listed.rounds.fee) == (True, None)
+    assert bound(model="gpt-5-search-api", operation=Operation.CHAT).unpriced is None
 
 
 def test_an_engine_of_ones_own_charges_no_fee() -> None:
@@ -474,7 +547,9 @@ def test_a_file_at_openrouter_may_cost_a_fee_by_the_page(
     assert held(has_files=False).is_certain
     found = held()
     assert not found.is_certain
-    assert found.unpriced == Unpriced(where="files", field="file_search_usd_per_1k_calls")
+    assert found.unpriced == Unpriced(
+        where="files", field="file_search_usd_per_1k_calls", listed_as="files"
+    )
     relied = {"hosted_tools": HostedToolsRule.HOLD, "price": with_calls(TokenKind.FILE_SEARCH)}
     served = held(**relied)
     assert (served.is_certain, served.unpriced) == (True, None)

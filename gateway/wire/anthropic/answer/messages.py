@@ -16,12 +16,14 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
-    MessageBlock,
+    STOP_EVENT,
     MessageEvent,
+    TypedBlock,
     decode_block,
     decode_event,
     decode_message,
     generated_text,
+    has_more_than_text,
     is_content,
     is_odd_block,
     is_odd_kind,
@@ -37,7 +39,7 @@ from gateway.wire.anthropic.usage import (
     usage_from_wire,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import is_raw_error
+from gateway.wire.foreign_json import is_raw_error, note_unknown
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import without_foreign_cost
@@ -132,8 +134,10 @@ def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
         return
     observed.has_content = observed.collects_text = True
     try:
-        for block in decode_few(content, MessageBlock):
+        for block in decode_few(content, TypedBlock):
             observed.note_text(generated_text(block))
+            if has_more_than_text(block):
+                observed.note_other()
     except UNREADABLE:
         observed.note_unread()
     if not observed.output_bytes:  # blocks without any known text
@@ -142,7 +146,7 @@ def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
 
 def _note_unknown(body: bytes, observed: Observed) -> None:
     """Record an answer of an unknown shape. Raises `UnreadableAnswer`."""
-    observed.note_unread()
+    note_unknown(observed, body, usage_in)
     try:
         require_object(body)
     except MalformedJson:
@@ -162,6 +166,7 @@ class MessageStream:
     _splitter: EventSplitter = field(default_factory=EventSplitter)
     _figures: StreamFigures = field(init=False)
     _has_failed: bool = False  # an error was sent on, and nothing follows it
+    _bytes_before: int = 0  # of text, before the block that is sent
 
     def __post_init__(self) -> None:
         """Start before the first figure."""
@@ -204,6 +209,7 @@ class MessageStream:
         if kind == _DELTA:
             self._note_content(decoded.delta)
         elif kind == _START:
+            self._bytes_before = self.observed.output_bytes
             note_hosted_call(self.observed, decoded.content_block)
             self._note_content(decoded.content_block)
         elif kind == _MESSAGE_START:
@@ -215,21 +221,25 @@ class MessageStream:
         elif is_raw_error(decoded.error):
             return self._fail(payload)
         elif is_odd_kind(word_in(decoded.type) or ""):
-            self.observed.has_odd = True
+            self.observed.note_odd()
         return event
 
     def _note_content(self, raw: msgspec.Raw) -> None:
         """Record a content block's start or a piece of it, and its text if it has to be counted."""
         block = decode_block(raw)
-        if not is_content(block):
-            if not self.observed.has_content:
-                self.observed.has_odd = self.observed.has_odd or is_odd_block(raw)
+        text = generated_text(block)
+        if not text and not is_content(block):
+            if is_odd_block(raw):
+                self._figures.note_odd()
             return
         observed = self.observed
         self._figures.note_content()
         observed.has_content = True
         observed.pieces += 1
-        observed.note_text(generated_text(block))
+        if text:
+            observed.note_text(text)
+        elif is_there(block.data) or observed.output_bytes == self._bytes_before:
+            observed.note_other()  # a sealed thought, or the signature of one that is not shown
 
     def _begin(self, event: bytes, payload: bytes, raw: msgspec.Raw) -> bytes:
         """Return `message_start` with the caller's model name; record the prompt's usage."""
@@ -255,7 +265,11 @@ class MessageStream:
         stop_reason = decode_block(decoded.delta).stop_reason if is_there(decoded.delta) else None
         if stop_reason is not None:
             observed.finish_reason = word_in(stop_reason) or observed.finish_reason
+            if word_in(stop_reason):
+                observed.note_ended(0)
         if not is_there(decoded.usage):
+            if stop_reason is not None:
+                observed.note_uncounted()  # the figure at the start is none of the whole answer
             return event
         has_usage = self._figures.finish(decoded.usage) is not None
         priced = observed.final if has_usage else None
@@ -296,4 +310,5 @@ def message_stream(*, model: str) -> MessageStream:
 
     Its text is kept: no running usage comes between its start and its end.
     """
-    return MessageStream(model=model, observed=Observed(collects_text=True))
+    observed = Observed(collects_text=True, end_mark=STOP_EVENT)
+    return MessageStream(model=model, observed=observed)

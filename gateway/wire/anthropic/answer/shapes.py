@@ -14,6 +14,7 @@ from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
 
 MAX_WORD_CHARS = 256  # of a stop reason or an id
+STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 
 
 class MessageBody(msgspec.Struct):
@@ -50,6 +51,12 @@ class MessageBlock(msgspec.Struct):
     data: msgspec.Raw = ABSENT  # of a `redacted_thinking` block
     signature: msgspec.Raw = ABSENT
     stop_reason: msgspec.Raw = ABSENT
+
+
+class TypedBlock(MessageBlock):
+    """A block of a whole message, with its type."""
+
+    type: msgspec.Raw = ABSENT
 
 
 class _ServerBlock(msgspec.Struct):
@@ -128,6 +135,14 @@ def generated_text(block: MessageBlock) -> str:
 def is_content(block: MessageBlock) -> bool:
     """Return True if a content block or a delta is generated content, and not only announced."""
     return bool(generated_text(block) or text_in(block.data) or text_in(block.signature))
+
+
+def has_more_than_text(block: TypedBlock) -> bool:
+    """Return True if a whole block is of an unknown type, or has content without any text."""
+    kind, text = text_in(block.type), generated_text(block)
+    if kind and kind not in _KNOWN_BLOCKS:
+        return True
+    return not text and (not kind or is_content(block))
 
 
 def note_hosted_call(observed: Observed, block: msgspec.Raw | bytes) -> None:

@@ -125,6 +125,7 @@ def _read(body: bytes) -> RequestBody:
         stored=frozenset(needs.stored),
         sound=needs.sound,
         maybe_sound=needs.maybe_sound,
+        unbounded=frozenset(needs.unbounded),
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),
         grown=grown_sizes(body, partial(size_of_body, tools=tools, is_sized=needs.is_sized))
@@ -164,7 +165,7 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
         if feature is not None:
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
-                needs.note_member(name)
+                needs.note_member(name, value)
                 if name == PREVIOUS:
                     needs.stored.add(name)  # only the ids of responses are known to the ledger
         elif name not in KNOWN_MEMBERS:

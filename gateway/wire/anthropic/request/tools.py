@@ -17,7 +17,7 @@ from gateway.domain.request.request import HostedTool
 from gateway.errors import InvalidRequest
 from gateway.wire.json_bounds import MAX_VALUES, check_values
 from gateway.wire.members import MalformedJson, decode_members, locate
-from gateway.wire.openai.request.hosted import MAX_USES, count_in, hosted_tool
+from gateway.wire.openai.request.hosted import MAX_USES, argument_in, count_in, hosted_tool
 from gateway.wire.openai.request.member_names import refuse_variant
 
 MAX_TOOLS = 1024
@@ -124,6 +124,9 @@ def _read_tool(tool: bytes) -> dict[str, object]:
     read: dict[str, object] = dict.fromkeys(members)
     if "type" in members:
         read["type"] = msgspec.json.decode(members["type"])
+    kind = read.get("type")
+    if isinstance(kind, str) and _OWN.fullmatch(kind) is None:
+        read |= {name: argument_in(value) for name, value in members.items() if name != "type"}
     if MAX_USES in members:
         read[MAX_USES] = count_in(members[MAX_USES])
     return read

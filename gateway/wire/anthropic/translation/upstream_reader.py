@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
+    STOP_EVENT,
     is_odd_block,
     is_odd_kind,
     is_odd_message,
@@ -27,6 +28,7 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     is_error,
+    note_unknown,
     object_in,
     object_of,
     objects_in,
@@ -86,10 +88,12 @@ class MessagesReader:
 
         The text is kept: no running usage comes between the start and the end.
         """
-        self.observed = Observed(collects_text=True) if observed is None else observed
+        fresh = Observed(collects_text=True, end_mark=STOP_EVENT)
+        self.observed = fresh if observed is None else observed
         self._splitter = EventSplitter()
         self._figures = StreamFigures(self.observed)
         self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
+        self._bytes_before = 0  # of text, before the block that is sent
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -134,7 +138,8 @@ class MessagesReader:
             return self._stop()
         if is_error(event.get("error")):
             return [self._fail(payload)]
-        self.observed.has_odd = self.observed.has_odd or is_odd_kind(kind)
+        if is_odd_kind(kind):
+            self.observed.note_odd()
         return []
 
     def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
@@ -150,6 +155,7 @@ class MessagesReader:
     def _start_block(self, event: dict[str, Any], block: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a block. Some servers send its first text or its input with it."""
         kind = text_in(block, "type")
+        self._bytes_before = self.observed.output_bytes
         if kind == "tool_use":
             return self._start_call(_index(event), block)
         if kind in _OF_SERVER:
@@ -187,10 +193,13 @@ class MessagesReader:
         self, pieces: list[TextPiece | ThoughtPiece], of: dict[str, Any]
     ) -> list[AnswerEvent]:
         """Record pieces of text or reasoning of a block, and return them."""
-        if not pieces and not self.observed.has_content:
-            self.observed.has_odd = self.observed.has_odd or is_odd_block(msgspec.json.encode(of))
+        if not pieces and is_odd_block(msgspec.json.encode(of)):
+            self._figures.note_odd()
         for piece in pieces:
             self._note(piece.text)
+            is_shown = piece.text or self.observed.output_bytes > self._bytes_before
+            if isinstance(piece, ThoughtPiece) and (piece.sealed or not is_shown):
+                self.observed.note_other()  # sealed, or the signature of a thought not shown
         return list(pieces)
 
     def _note(self, text: str) -> None:
@@ -210,6 +219,9 @@ class MessagesReader:
         if not stop_reason:
             return []
         observed.finish_reason = stop_reason
+        observed.note_ended(0)
+        if observed.final is None:
+            observed.note_uncounted()  # the figure at the start is none of the whole answer
         return [_finished(stop_reason, delta)]
 
     def _stop(self) -> list[AnswerEvent]:
@@ -247,6 +259,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     events += _contents(objects_in(message, "content"), observed)
     if not observed.has_content and not observed.is_error:
         observed.has_odd = bool(message.get("content")) or is_odd_message(body)
+    if message.get("content") is None and observed.final is None and not observed.is_error:
+        note_unknown(observed, body, _usage_in)
     observed.is_done = not observed.is_error
     if observed.is_error:
         return events
@@ -275,6 +289,8 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
                 note_hosted_call(observed, msgspec.json.encode(block))
             pieces = _texts_of(block, kind)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
+            if not text and (pieces or is_odd_block(msgspec.json.encode(block))):
+                observed.note_other()
         events += found
         observed.has_content = observed.has_content or bool(found)
         if observed.collects_text and text:

@@ -24,6 +24,7 @@ from gateway.domain.request.request import RequestBody
 from gateway.errors import UpstreamError
 from gateway.wire.foreign_json import is_quick, is_raw_error
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT
 from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.openai.bounds import MAX_CHOICES
 from gateway.wire.openai.error import read_error
@@ -71,7 +72,6 @@ CONVERTIBLE: Mapping[Operation, frozenset[str]] = {
     Operation.COMPLETIONS: _SAMPLING | {"prompt"},
 }
 _UNREADABLE = "The upstream's answer could not be read."
-_DONE = b"[DONE]"
 _NULL = msgspec.Raw(b"null")
 
 
@@ -233,7 +233,7 @@ class Assembler:
     operation: Operation
     choices: int  # requested per prompt
     limit_bytes: int
-    observed: Observed = field(default_factory=Observed)
+    observed: Observed = field(default_factory=lambda: Observed(end_mark=DONE_EVENT))
     _splitter: EventSplitter = field(default_factory=EventSplitter)
     size_bytes: int = 0  # of all received bytes
     _answers: dict[int, _Answer] = field(default_factory=dict, repr=False)
@@ -252,13 +252,16 @@ class Assembler:
             raise _final_error(f"The upstream's answer is larger than {self.limit_bytes:,} bytes.")
         for event in self._splitter.feed(data):
             payload = data_of(event)
-            if payload is None or (payload == _DONE and self.observed.is_done):
+            if payload is None:
+                continue
+            is_mark = payload[:1] == b"[" and payload.strip() == DONE
+            if is_mark and self.observed.is_done:
                 continue
             if self.observed.is_done:
                 if (usage := usage_in(payload)) is not None:
                     self.observed.note_final(usage)
                 continue
-            if payload == _DONE:
+            if is_mark:
                 self.observed.is_done = (
                     not self.observed.is_error
                 )  # vLLM ends a failed stream with `[DONE]` too
@@ -315,7 +318,9 @@ class Assembler:
         for choice in chunk.choices:
             if observed.final is not None and _has_token(choice):
                 observed.note_more()
-            observed.finish_reason = choice.finish_reason or observed.finish_reason
+            observed.note_finish(choice.finish_reason)
+            if choice.finish_reason:
+                observed.note_ended(choice.index)
             observed.has_content = observed.has_content or _has_token(choice)
         observed.pieces += bool(chunk.choices) and observed.has_content
         if bytes(chunk.usage) == b"null":

@@ -18,7 +18,7 @@ import msgspec
 from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import is_quick, is_raw_error
+from gateway.wire.foreign_json import is_quick, is_raw_error, note_unknown
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
@@ -28,14 +28,21 @@ from gateway.wire.openai.answer.answer_splices import (
     without_timings,
     without_usage,
 )
-from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT, last_event
 from gateway.wire.openai.answer.legal_words import (
     lacks_delta,
     with_deltas,
     with_legal_finish,
     with_object,
 )
-from gateway.wire.openai.answer.odd_parts import is_odd_chunk
+from gateway.wire.openai.answer.odd_parts import (
+    CALLS,
+    OF_CALLS,
+    OF_PARTS,
+    is_odd_chunk,
+    is_text,
+    is_word,
+)
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
@@ -71,24 +78,31 @@ from gateway.wire.openai.usage_detail import (
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
-_OF_PARTS = ("text", "refusal", "thinking")  # Mistral's thinking holds parts again
 MOST_LEVELS = 4
 _encode = msgspec.json.Encoder().encode
 
 
 def rewrite_chat(
-    body: bytes, observed: Observed, *, model: str, is_empty: bool = False
+    body: bytes,
+    observed: Observed,
+    *,
+    model: str,
+    is_empty: bool = False,
+    lists_items: bool = True,
 ) -> AnswerPart:
     """Return a whole chat, completions or embeddings answer for the caller.
 
     Undecodable bodies pass unchanged.
 
-    `is_empty`: all texts of the embeddings request were empty.
+    `is_empty`: all texts of the embeddings request were empty. `lists_items` is False if the
+    operation has no answers with vectors or results: then a list of them is none of its shapes.
     """
 
     def rewritten(text: bytes) -> AnswerPart:
         """Return a readable text of the answer for the caller."""
-        return _rewritten_chat(text, observed, model=model, is_empty=is_empty)
+        return _rewritten_chat(
+            text, observed, model=model, is_empty=is_empty, lists_items=lists_items
+        )
 
     try:
         return rewritten(body)
@@ -96,7 +110,9 @@ def rewrite_chat(
         return without_halves_of_pairs(body, rewritten)
 
 
-def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bool) -> AnswerPart:
+def _rewritten_chat(
+    body: bytes, observed: Observed, *, model: str, is_empty: bool, lists_items: bool
+) -> AnswerPart:
     """Return a decodable whole answer for the caller; record its usage and content in
     `observed`.
     """
@@ -105,7 +121,7 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     body = with_legal_finish(body, chunk.choices or ())
     places = places_in(body, chunk)
     _note_chunk(observed, chunk)
-    has_vectors = _holds_items(chunk)
+    has_vectors = lists_items and _holds_items(chunk)
     if has_vectors and not is_empty:
         usage = with_billed_units(usage_of_embeddings(chunk.usage), chunk.meta)
     else:
@@ -124,6 +140,8 @@ def _rewritten_chat(body: bytes, observed: Observed, *, model: str, is_empty: bo
     if usage is not None:
         observed.note_final(usage)
         _note_detail(observed, chunk)
+    elif not lists_items and _is_unknown(observed, chunk, body):
+        note_unknown(observed, body, usage_in)
     else:
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
@@ -138,6 +156,15 @@ def _unless_odd(usage: TokenUsage, observed: Observed, body: bytes) -> TokenUsag
     if not observed.has_odd or usage.input_tokens or usage.output_tokens == 0:
         return usage
     return msgspec.structs.replace(usage, unexplained_tokens=UNREADABLE_COUNT)
+
+
+def _is_unknown(observed: Observed, chunk: Chunk, body: bytes) -> bool:
+    """Return True if a chat without usage and known content is none of its dialect, or may have
+    content beside its known members.
+    """
+    if observed.is_error or observed.has_content or observed.final is not None:
+        return False
+    return chunk.choices is None or _holds_items(chunk) or is_odd_chunk(body)
 
 
 def _begins(chunk: Chunk) -> bool:
@@ -232,7 +259,6 @@ class ChatStream:
     _choice: int = 0  # the choice of the repeating events
     _has_failed: bool = False  # an error was sent on, and nothing follows it
     _ended: list[TokenUsage] = field(default_factory=list, repr=False)  # of ended choices
-    _finished: set[int] = field(default_factory=set, repr=False)  # the choices that ended
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -263,14 +289,16 @@ class ChatStream:
         try:
             chunk = chunk_of(payload)
         except UNREADABLE:
+            if payload.strip() == DONE:
+                return self._end(DONE_EVENT)
             shown = hidden(event)
             if shown is not None:
                 return changed(self._rewritten_event(shown.text), shown.restored)
             note_unread_event(self.observed, payload)
             return event
         _note_chunk(self.observed, chunk)
-        if not self.observed.has_content and not _begins(chunk):
-            self.observed.has_odd = self.observed.has_odd or is_odd_chunk(payload)
+        if not self.observed.has_content or self.observed.has_running:
+            self._note_odd(chunk, payload)
         if chunk.error is not ABSENT and is_raw_error(chunk.error):
             self._has_failed = True
             if (usage := usage_of(chunk)) is not None:
@@ -283,6 +311,16 @@ class ChatStream:
         if isinstance(rewritten, bytes):  # an event with the cost comes once
             self._learn(event, rewritten, chunk)
         return rewritten
+
+    def _note_odd(self, chunk: Chunk, payload: bytes) -> None:
+        """Record a chunk that may have content of an unknown form, before any known content, or
+        behind the last running usage.
+        """
+        has_figure = self.observed.has_running and (
+            is_there(chunk.usage) or is_there(chunk.timings)
+        )
+        if not has_figure and not _begins(chunk) and is_odd_chunk(payload):
+            self.observed.note_odd()
 
     def _meter_after_error(self, event: bytes) -> bytes:
         """Drop an event after an error, but meter its content and its usage."""
@@ -371,28 +409,35 @@ class ChatStream:
         )
         if not is_final:
             assert chunk.choices is not None
+            self._note_ended(chunk)
             self._note_running(chunk.usage, chunk.choices[0])
             if names_tier(chunk.usage):
                 self.observed.note_tier(stated_tier(chunk.usage))
         elif (usage := usage_of(chunk)) is not None:
-            self._finished.update(number_of(choice.index) for choice in chunk.choices or ())
+            self._note_ended(chunk)
             self._note_final(usage, is_of_choice=_is_of_one_answer(chunk, usage))
             _note_detail(self.observed, chunk)
         return is_final
 
     def _is_behind_ends(self, choices: Sequence[AnswerChoice]) -> bool:
         """Return True if all choices have ended, and a later chunk has no content of them."""
-        return len(self._finished) >= self.choices and not any(
-            number_of(choice.index) not in self._finished or _has_token(choice)
+        return len(self.observed.ended) >= self.choices and not any(
+            number_of(choice.index) not in self.observed.ended or _has_token(choice)
             for choice in choices
         )
+
+    def _note_ended(self, chunk: Chunk) -> None:
+        """Record the choices that a chunk ends."""
+        for choice in chunk.choices or ():
+            if choice.finish_reason:
+                self.observed.note_ended(number_of(choice.index))
 
     def _note_final(self, usage: TokenUsage, *, is_of_choice: bool) -> None:
         """Record a final usage. llama.cpp ends each choice with one of its own, and they are
         added up.
         """
         if is_of_choice and len(self._ended) < MAX_CHOICES:
-            if self._ended and len(self._ended) >= len(self._finished):
+            if self._ended and len(self._ended) >= len(self.observed.ended):
                 self._ended[-1] = usage  # stated again: no other choice has ended
             else:
                 self._ended.append(usage)
@@ -462,8 +507,8 @@ class ChatStream:
         the content that no running usage counts.
         """
         for choice in chunk.choices or ():
-            if choice.finish_reason is not None and len(self._finished) < MAX_CHOICES:
-                self._finished.add(number_of(choice.index))
+            if choice.finish_reason:
+                self.observed.note_ended(number_of(choice.index))
             usage = chunk.timings if choice.usage is ABSENT else choice.usage
             if is_there(usage) and (usage is choice.usage or self.asked_running_usage):
                 self._note_running(usage, choice)
@@ -519,7 +564,7 @@ def chat_stream(
         wants_running_usage=wants_running_usage,
         asked_running_usage=asked_running_usage,
         cuts_timings=cuts_timings,
-        observed=Observed(collects_text=collects_text),
+        observed=Observed(collects_text=collects_text, end_mark=DONE_EVENT),
         choices=choices,
         _splitter=EventSplitter(),
     )
@@ -535,7 +580,8 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     for choice in chunk.choices or ():
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer
-        observed.finish_reason = choice.finish_reason or observed.finish_reason
+        if choice.finish_reason is not None:
+            observed.note_finish(choice.finish_reason)
         observed.has_content = observed.has_content or _has_token(choice)
         if observed.collects_text:
             _collect(observed, choice)
@@ -598,7 +644,11 @@ def _collect(observed: Observed, choice: AnswerChoice) -> None:
         if whole is choice.text:
             decoded: list[Any] = [msgspec.json.decode(whole)]
         else:
-            decoded = [value for name, value in decode_delta(whole).items() if name != "role"]
+            members = decode_delta(whole)
+            decoded = [value for name, value in members.items() if name != "role"]
+            for name, value in members.items():
+                if value and type(value) is not str and not is_text(name, value):
+                    observed.note_other()
     except UNREADABLE:
         observed.note_unread()
         return
@@ -617,12 +667,15 @@ def _texts(value: Any, *, levels: int) -> Iterator[str]:
             yield from (
                 _texts(one, levels=levels - 1) if not isinstance(one, dict) else _parts(one, levels)
             )
+    elif isinstance(value, dict):  # a call of the first kind, or the transcript of a sound
+        yield from (text for name, text in value.items() if name in OF_CALLS and is_word(text))
 
 
 def _parts(part: dict[str, Any], levels: int) -> Iterator[str]:
     """Yield the strings in a part of a message or in a tool call."""
-    function = part.get("function")
-    if isinstance(function, dict):
-        yield from (text for text in function.values() if isinstance(text, str))
-    for name in _OF_PARTS:
+    for kind in CALLS:
+        call = part.get(kind)
+        if isinstance(call, dict):
+            yield from (text for text in call.values() if isinstance(text, str))
+    for name in OF_PARTS:
         yield from _texts(part.get(name), levels=levels - 1)

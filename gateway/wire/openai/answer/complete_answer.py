@@ -7,6 +7,7 @@ from __future__ import annotations
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
+from gateway.wire.foreign_json import usages_within
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import rewrite_chat
@@ -31,7 +32,7 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
     if facts.operation is Operation.RESPONSES:
         part = rewrite_response(body, observed, model=facts.model)
     else:
-        part = rewrite_chat(body, observed, model=facts.model)
+        part = rewrite_chat(body, observed, model=facts.model, lists_items=False)
     if not observed.is_done and not observed.is_error:
         observed.note_unread()
         _note_unknown(body, observed)
@@ -64,5 +65,5 @@ def _note_unknown(body: bytes, observed: Observed) -> None:
         require_object(body)
     except MalformedJson:
         raise UnreadableAnswer("no JSON") from None
-    if (usage := usage_in(body)) is not None:
+    for usage in usages_within(body, usage_in):
         observed.note_final(usage)

@@ -12,6 +12,7 @@ from gateway.wire.sse import data_of
 from gateway.wire.surrogates import without_halves
 
 DONE = b"[DONE]"
+DONE_EVENT = b"data: [DONE]\n\n"
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 
 
@@ -48,7 +49,7 @@ def last_event(rest: bytes, observed: Observed) -> bytes:
 def _is_readable(event: bytes) -> bool:
     """Return True if an event without its blank line is complete: half a JSON text is not."""
     payload = data_of(event)
-    if payload is None or payload == DONE:
+    if payload is None or payload.strip() == DONE:
         return payload is not None
     try:
         _check(without_halves(payload))

@@ -15,12 +15,24 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import MAX_DECODED_BYTES, is_quick, is_raw_error
+from gateway.wire.foreign_json import (
+    MAX_DECODED_BYTES,
+    is_quick,
+    is_raw_error,
+    note_unknown,
+    object_of,
+)
 from gateway.wire.members import locate, locate_one, replace, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import places_in, spliced
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.odd_parts import is_odd_event, is_odd_response
+from gateway.wire.openai.answer.odd_parts import (
+    TEXT_DELTAS,
+    has_more_than_text,
+    is_new,
+    is_odd_event,
+    is_odd_response,
+)
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
     FINAL_RESPONSE_EVENTS,
@@ -49,6 +61,7 @@ from gateway.wire.surrogates import hidden
 
 _RESPONSE = b'"response"'
 _ITEM_DONE = "response.output_item.done"
+_NO_OUTPUT = frozenset({b"", b"null", b"[]"})
 _UNFINISHED = frozenset({"queued", "in_progress"})
 
 
@@ -75,17 +88,22 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     if observed.final is None:
         observed.collects_text = True
         _collect_output(observed, response.output)
-    observed.has_content = observed.has_content or bytes(response.output) not in (
-        b"",
-        b"null",
-        b"[]",
-    )
+        if _is_unknown(observed, response, body):
+            note_unknown(observed, body, usage_in)
+    observed.has_content = observed.has_content or bytes(response.output) not in _NO_OUTPUT
     if (
         observed.has_content and observed.final is None and not observed.output_bytes
     ):  # items without any known text
         observed.note_unread()
     observed.is_done = not observed.is_error
     return spliced(body, places, response, model=model, priced=observed.final)
+
+
+def _is_unknown(observed: Observed, response: ResponseBody, body: bytes) -> bool:
+    """Return True if a response without usage is none, or may have content beside its members."""
+    if observed.is_error or observed.is_unfinished or bytes(response.output) not in _NO_OUTPUT:
+        return False
+    return not is_there(response.output) or is_odd_response(body)
 
 
 def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
@@ -102,6 +120,8 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
     for place, item in enumerate(items if isinstance(items, list) else []):
         if not isinstance(item, dict):
             continue
+        if has_more_than_text(item):
+            observed.note_other()
         parts = [
             item,
             *(part for name in ("content", "summary") for part in _objects_in(item.get(name))),
@@ -147,9 +167,8 @@ class ResponseStream:
             return event
         try:
             decoded = decode_event(payload)
-            self._note_delta(decoded)
-            if not self.observed.has_content and is_odd_event(decoded.type):
-                self.observed.has_odd = not is_raw_error(decoded.error) or self.observed.has_odd
+            if not self._note_delta(decoded):
+                self._note_odd(decoded)
             is_bare = decoded.type is None and is_raw_error(decoded.error)
             self.observed.is_error = (
                 self.observed.is_error or is_bare or decoded.type in ("error", "response.failed")
@@ -176,24 +195,47 @@ class ResponseStream:
             return event
 
     def _note_item(self, item: msgspec.Raw) -> None:
-        """Record a finished item of the output, if it is a call of the provider's own tool."""
+        """Record a finished item of the output, if it is a call of the provider's own tool, or has
+        content that came in no event before.
+        """
+        members = object_of(item)
+        if members is None or has_more_than_text(members):
+            self.observed.note_more()
+            self.observed.note_other()
+            self.observed.note_uncounted()
         listed = msgspec.Raw(b"[%b]" % bytes(item))
         for name in calls_in(listed):
             self.observed.note_call(name)
         self._completed.update(calls_in(listed, only_completed=True))
 
-    def _note_delta(self, decoded: ResponseEvent) -> None:
-        """Record an event with generated content, and its text if the gateway has to count it."""
-        if ".delta" not in (decoded.type or ""):
+    def _note_odd(self, decoded: ResponseEvent) -> None:
+        """Record an event that may have content of another form than a piece of text."""
+        observed = self.observed
+        if is_raw_error(decoded.error):
             return
+        if is_new(decoded.type):
+            observed.note_odd()
+        elif not observed.has_content and is_odd_event(decoded.type):
+            observed.has_odd = True
+
+    def _note_delta(self, decoded: ResponseEvent) -> bool:
+        """Record an event with generated content, and its text if the gateway has to count it;
+        return False for any other.
+        """
+        kind = decoded.type or ""
+        if ".delta" not in kind:
+            return False
         self.observed.note_more()  # as in a chat: content after it makes it a running figure
         self.observed.note_uncounted()
         self.observed.has_content = True
         self.observed.pieces += 1
-        if self.observed.collects_text and bytes(decoded.delta).startswith(b'"'):
+        if kind not in TEXT_DELTAS or not bytes(decoded.delta).startswith(b'"'):
+            self.observed.note_other()
+        elif self.observed.collects_text:
             self.observed.note_text(
                 msgspec.json.decode(decoded.delta), choice=number_of(decoded.output_index)
             )
+        return True
 
     def _spliced_response(self, payload: bytes, decoded: ResponseEvent) -> AnswerPart:
         """Return an event with a response object for the caller, with the caller's model name and

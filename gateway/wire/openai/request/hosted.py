@@ -16,10 +16,12 @@ from gateway.domain.policy.request_fields import (
     is_hosted_tool,
 )
 from gateway.domain.providers.hosted_tools import ANY_SIZE, CODE_INTERPRETER, CONTAINER_SIZES
+from gateway.domain.providers.tool_arguments import fee_arguments
 from gateway.domain.request.request import HostedTool
 
 HOSTED_TOOLS = "hosted_tools"
 MAX_USES = "max_uses"
+_MOST_ARGUMENT_BYTES = 4096
 _decode_count = msgspec.json.Decoder(int).decode
 
 
@@ -27,19 +29,43 @@ def hosted_tool(
     tool: object, *, where: str, index: int | None, most_uses: int | None = None
 ) -> HostedTool:
     """Return a tool of the list `tools` that its caller may not run itself."""
+    name = _name_of(tool)
     return HostedTool(
-        name=_name_of(tool),
+        name=name,
         where=where,
         index=index,
         most_uses=most_uses,
+        arguments=fee_arguments(name, where.rpartition(": ")[2], tool)
+        if isinstance(tool, Mapping)
+        else (),
     )
 
 
-def hosted_member(name: str) -> HostedTool | None:
+def hosted_member(name: str, value: msgspec.Raw) -> HostedTool | None:
     """Return the tool that a member of the request is; None for another member."""
     if FEATURE_OF_MEMBER.get(name) != HOSTED_TOOLS:
         return None
-    return HostedTool(name=folded_tool(name), where=name, member=name)
+    folded, found = folded_tool(name), argument_in(value)
+    inside = found if isinstance(found, list) else [found]
+    arguments = [
+        one
+        for part in inside
+        for one in fee_arguments(folded, name, part if isinstance(part, Mapping) else {"": part})
+    ]
+    return HostedTool(name=folded, where=name, member=name, arguments=tuple(arguments))
+
+
+def argument_in(value: msgspec.Raw) -> object:
+    """Return the value of a tool's argument; an empty text for one that is too long to read, or
+    cannot be read.
+    """
+    encoded = bytes(value)
+    if len(encoded) > _MOST_ARGUMENT_BYTES:
+        return ""
+    try:
+        return msgspec.json.decode(encoded)
+    except msgspec.DecodeError:
+        return ""
 
 
 def round_limits(members: Mapping[str, msgspec.Raw]) -> tuple[tuple[str, int], ...]:

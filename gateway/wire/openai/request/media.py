@@ -82,10 +82,10 @@ _PAST = {
 _KNOWN = (
     "additional_tools audio audio_embeds audio_url browser_state compaction_trigger "
     "computer_screenshot configuration_update container_upload document fallback file "
-    "ghost_snapshot input_audio input_file item_reference mcp_approval_request "
-    "mcp_approval_response mcp_list_tools mcp_tool_listing mcp_tool_reference "
+    "ghost_snapshot image_generation_call input_audio input_file item_reference "
+    "mcp_approval_request mcp_approval_response mcp_list_tools mcp_tool_listing mcp_tool_reference "
     "mcp_toolset_reference program skill_reference tool_addition tool_definition tool_reference "
-    "tool_removal "
+    "text_editor_code_execution_view_result tool_removal "
 )
 _KNOWN_TYPES = frozenset(_KNOWN.split())
 # Members that hold one tool (anthropic 2.14.0, types/beta/beta_request_tool_addition_block_param.py
@@ -149,6 +149,34 @@ _WORDY_ENDS = (
     "_use",
 )
 _WORDY_TYPES = frozenset({"function", "custom", "content", "compaction"})
+# Items and parts that are known to be text, so that their bytes bound their tokens: any other one
+# may be a picture, a film or a sound, and counts as the window. Of responses and chats (openai
+# 3.57.0, types/responses/response_input_item_param.py and response_output_item.py, types/chat),
+# Codex' own, Anthropic's (anthropic 2.14.0, types/beta/beta_content_block_param.py) and Mistral's
+# and xAI's calls (mistralai 3.7.0; docs.x.ai/developers/tools), 2026-11-29. Their pictures and
+# files are parts of their own. Not text: the picture of an `image_generation_call`, and a file that
+# Anthropic's code viewed.
+_TEXTS = """
+    agent_message apply_patch_call apply_patch_call_output code_interpreter_call compaction
+    computer_call computer_call_output content context_compaction custom custom_tool_call
+    custom_tool_call_output file_search_call function function_call function_call_output input_text
+    local_shell_call local_shell_call_output logs mcp_call message output_text program_output
+    reasoning reasoning_text refusal shell_call shell_call_output summary_text text thinking
+    tool_search_call tool_search_output web_search_call
+    code_execution_call collections_search_call x_search_call
+    advisor_redacted_result advisor_result advisor_tool_result advisor_tool_result_error
+    bash_code_execution_output bash_code_execution_result bash_code_execution_tool_result
+    bash_code_execution_tool_result_error code_execution_output code_execution_result
+    code_execution_tool_result code_execution_tool_result_error encrypted_code_execution_result
+    mcp_tool_result mcp_tool_use mid_conv_system redacted_thinking search_result server_tool_use
+    text_editor_code_execution_create_result text_editor_code_execution_str_replace_result
+    text_editor_code_execution_tool_result text_editor_code_execution_tool_result_error
+    tool_result tool_search_tool_result tool_search_tool_result_error
+    tool_search_tool_search_result tool_use web_fetch_result web_fetch_tool_result
+    web_fetch_tool_result_error web_search_result web_search_tool_result
+    web_search_tool_result_error
+"""
+TEXT_TYPES = frozenset(_TEXTS.split())
 _SEALED = frozenset({"reasoning", "compaction"})  # their content is read back by the provider
 # Writes a summary of the conversation, beside the answer's maximum.
 _COMPACTION_TRIGGER = "compaction_trigger"
@@ -248,8 +276,8 @@ def _walk(top: str, tree: Any, needs: Needs) -> int:
 
 
 def _is_wordy(kind: str) -> bool:
-    """Return True if the type of a message's item or part is known to contain only text, so that
-    its bytes bound its tokens.
+    """Return True if the type of a message's item or part is that of a text by its name: the words
+    in it are no addresses, and it defines no tool.
     """
     return kind.endswith(_WORDY_ENDS) or kind in _WORDY_TYPES
 
@@ -259,7 +287,7 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
 
     An item with only an id is stored at the provider.
     """
-    if key in _PARTS and kind and not _is_wordy(kind):
+    if key in _PARTS and kind and kind not in TEXT_TYPES:
         # An unknown type, or another dialect's; pictures and sounds also need permission.
         needs.is_sized = False
         if kind not in _KNOWN_TYPES and not kind.startswith(_PICTURE_TYPES):

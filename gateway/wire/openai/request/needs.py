@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gateway.domain.policy.request_fields import OWN_TOOLS, UNKNOWN_TOOLS
+import msgspec
+
+from gateway.domain.policy.request_fields import OWN_TOOLS, UNKNOWN_TOOLS, WITHOUT_BOUND
 from gateway.domain.pricing.cache_writes import (
     ANY_LIFETIME,
     KNOWN_LIFETIMES,
@@ -45,6 +47,7 @@ class Needs:
         self.features: dict[str, str] = {}
         self.hosted: list[HostedTool] = []
         self.lifetimes: set[str] = set()
+        self.unbounded: set[str] = set()
         self.is_sized = True
         self.has_files = False
         self.stored: set[str] = set()
@@ -52,15 +55,17 @@ class Needs:
 
     @property
     def is_unusual(self) -> bool:
-        """Return True if few requests have what was found."""
+        """Return True if something was found that few requests have."""
         found = (self.lifetimes, self.has_files, self.stored, self.sound, self.maybe_sound)
-        return any(found)
+        return any(found) or bool(self.unbounded)
 
     def leave(self, feature: str, where: str) -> None:
         """Record that the request needs a deployment's permission for a feature, with the place in
         the request that needs it.
         """
         self.features.setdefault(feature, where)
+        if feature in WITHOUT_BOUND:
+            self.unbounded.add(where)
 
     def hear(self, sound: Sound, where: str) -> None:
         """Record the first part that is a sound, and the first one that may be one."""
@@ -77,13 +82,13 @@ class Needs:
         if feature == HOSTED_TOOLS or (feature == UNKNOWN_TOOLS and tool.name not in OWN_TOOLS):
             self.hosted.append(tool)
 
-    def note_member(self, name: str) -> None:
+    def note_member(self, name: str, value: msgspec.Raw) -> None:
         """Record a member of the request if it is a tool that the provider runs, or if it brings
         tools of its own.
         """
         if name in BRINGS_ITS_OWN:
             self.stored.add(name)
-        if (tool := hosted_member(name)) is not None:
+        if (tool := hosted_member(name, value)) is not None:
             self.hosted.append(tool)
 
     def note_mark(self, mark: Mapping[str, object]) -> None:

@@ -157,6 +157,7 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
             stored=frozenset(needs.stored),
             sound=needs.sound,
             maybe_sound=needs.maybe_sound,
+            unbounded=frozenset(needs.unbounded),
         )
     return RequestBody(facts, body, places)
 
@@ -260,7 +261,7 @@ def _note_names(
         if feature is not None:
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
-                needs.note_member(name)
+                needs.note_member(name, value)
                 if name == PREVIOUS and operation is not Operation.RESPONSES:
                     needs.stored.add(name)  # only the ids of responses are known to the ledger
         elif name not in known:

@@ -20,7 +20,7 @@ from gateway.domain.request.request import HostedTool
 from gateway.errors import InvalidRequest
 from gateway.wire.json_bounds import MAX_VALUES, check_values
 from gateway.wire.members import MalformedJson, decode_members, locate
-from gateway.wire.openai.request.hosted import hosted_tool
+from gateway.wire.openai.request.hosted import argument_in, hosted_tool
 from gateway.wire.openai.request.member_names import refuse_variant
 from gateway.wire.openai.request.needs import JudgeTool
 
@@ -44,6 +44,8 @@ _TOOL_MEMBERS = frozenset(
     }
 )
 _NAMED = by_folded([*_TOOL_MEMBERS, "environment", "container"])
+
+_WITH_TOOLS = OWN_TOOLS | {"namespace"}  # the caller runs them: no argument has a fee
 
 MAX_TOOLS = 1024  # tools in namespaces count too; OpenAI accepts 128
 
@@ -103,7 +105,9 @@ def feature_of(tool: object) -> tuple[str, str] | None:
         and tool.keys() <= _TOOL_MEMBERS
     ):
         return None
-    return UNKNOWN_TOOLS, f"tools: {str(kind)[:64]}"
+    place = environment.get("type") if isinstance(environment, Mapping) else None
+    shown = place if isinstance(place, str) and place != "local" else kind
+    return UNKNOWN_TOOLS, f"tools: {str(shown)[:64]}"
 
 
 def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
@@ -119,12 +123,16 @@ def _read_tool(tool: bytes, *, in_namespace: bool) -> dict[str, Any]:
             param="tools",
         ) from None
     read: dict[str, Any] = dict.fromkeys(members)
+    kind = msgspec.json.decode(members["type"]) if "type" in members else None
+    is_own = isinstance(kind, str) and kind in _WITH_TOOLS
     for name, value in members.items():
         refuse_variant(name, _NAMED, where="A tool")
         if name == "tools" and not in_namespace:
             read[name] = [_read_tool(bytes(inner), in_namespace=True) for inner in _listed(value)]
         elif name in ("type", "environment", "container"):
             read[name] = msgspec.json.decode(value)
+        elif not is_own and name != "tools":
+            read[name] = argument_in(value)
     return read
 
 
