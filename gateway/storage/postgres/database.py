@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from math import ceil, inf
 from time import monotonic
 from traceback import clear_frames
@@ -25,6 +26,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from gateway.domain.database_server import HeldLock
+from gateway.domain.logins import LoginPurpose, login_name
 from gateway.domain.words import host_and_port
 from gateway.errors import (
     BadUsage,
@@ -121,7 +123,19 @@ _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
 # SQLSTATE classes about the server's state and not about the statement: invalid transaction state,
 # rollback, resources, object state, system error, internal error.
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
+# The words of a server that answered and refused the login; it may start or stop too.
+_REFUSALS = (
+    "password",
+    "not permitted to log in",
+    "permission denied for database",
+    "does not exist",
+    "pg_hba.conf",
+)
 _NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
+# Errors in a session that lacks the search path, role or statement of the one before it.
+_OF_ANOTHER_SESSION = frozenset(
+    {"3F000", "42P01", "42703", "42883", "42704", "42501", "26000", "42P05", "34000"}
+)
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
 _BUSY = (
     "Postgres was too busy to answer in time. The step that failed changed nothing. Try again; "
@@ -134,6 +148,8 @@ _POOLER = (
     "pooler work in session mode."
 )
 _IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean"
+_ENCODING = "SELECT current_setting('server_encoding')"
+_TIME = "SELECT clock_timestamp()"
 _UNREADABLE = (
     "The database URL cannot be read. Percent-encode special characters in the password, for "
     "example @ as %40 and / as %2F."
@@ -261,6 +277,7 @@ class Database:
             LOGIN | {"application_name": application_name} | parse_url(url)
         )
         self._limit_s, self._end_s, self._renew = limit_s, inf, renew
+        self._is_pooled = False  # whether a pooler answered the last login
         self._is_checked = False  # whether a pooler at this address was found to keep sessions
         self._session = SESSION | {
             name: value
@@ -384,13 +401,28 @@ class Database:
             self._is_checked = True
 
     def require_primary(self) -> None:
-        """Raise `UnsuitableDatabase` if the server at this address takes no writes."""
+        """Raise `UnsuitableDatabase` if the server at this address takes no writes, or the database
+        is not encoded in UTF-8.
+        """
         with self.begin() as connection:
+            encoding = connection.execute(text(_ENCODING)).scalar_one()
+            if encoding != "UTF8":
+                raise UnsuitableDatabase(
+                    f"The database {self.name} is encoded in {encoding}. Create one with: CREATE "
+                    f"DATABASE … ENCODING 'UTF8' TEMPLATE template0; and point {self._setting} at "
+                    "it."
+                )
             if connection.execute(text(_IS_READ_ONLY)).scalar_one():
                 raise ReadOnlyDatabase(
                     f"Postgres at {self.name} is read-only, probably a standby or a replica. Point "
                     f"{self._setting} at the primary."
                 )
+
+    def stated_time(self) -> datetime:
+        """Return the present by Postgres's clock."""
+        with self.begin() as connection:
+            stated: datetime = connection.execute(text(_TIME)).scalar_one()
+        return stated
 
     def _connected(self) -> Session:
         """Return a new session with the role and the settings of all sessions. Raises
@@ -406,6 +438,7 @@ class Database:
         except BaseException:
             session.close()
             raise
+        self._is_pooled = not is_direct
         if not is_direct and not self._is_checked:
             session.close()
             self.require_sessions()
@@ -504,6 +537,47 @@ class Database:
             "Run as the owner of the schema: tollgate db upgrade"
         )
 
+    def _require_sessions_still(self) -> None:
+        """Raise `UnsuitableDatabase` if the pooler at this address has left session mode since it
+        was checked: a role, setting or statement of one session was then missing in another.
+        """
+        self._is_checked = False
+        try:
+            self.require_sessions()
+        except UnsuitableDatabase:
+            raise
+        except DatabaseUnavailable:
+            pass  # it is away now: the first error stands
+
+    @property
+    def _user(self) -> str:
+        """Return the login for messages."""
+        return str(self._login.get("user", "the login"))
+
+    def _remedy_of(self, reason: str) -> str:
+        """Return what lets a refused login in. libpq gives no SQLSTATE, so its words decide."""
+        database, user = str(self._login.get("dbname", "")), _quoted(self._user)
+        is_own = self._user in (login_name(database, purpose) for purpose in LoginPurpose)
+        if "password" in reason and is_own:
+            return (
+                "Give it another password: tollgate db upgrade --new-passwords. If its time is "
+                f"over, as an administrator: ALTER ROLE {user} VALID UNTIL 'infinity';"
+            )
+        if "password" in reason:
+            return f"Fix the password in {self._setting}, or the login's VALID UNTIL."
+        if "log in" in reason:
+            return f"As an administrator: ALTER ROLE {user} LOGIN;"
+        if "permission denied for database" in reason:
+            return (
+                "Run: tollgate db upgrade. Or, as its owner: GRANT CONNECT ON DATABASE "
+                f"{_quoted(database)} TO {user};"
+            )
+        if "does not exist" in reason and 'database "' in reason:
+            return f"Create it (CREATE DATABASE … ENCODING 'UTF8'), or fix {self._setting}."
+        if "does not exist" in reason:
+            return f"Run: tollgate db upgrade, which makes it, or fix {self._setting}."
+        return f"See pg_hba.conf, or fix {self._setting}."
+
     def _lock_holders(self) -> str:
         """Return the sessions that have a lock of Tollgate now, for a message; empty if they cannot
         be asked for.
@@ -526,6 +600,8 @@ class Database:
         raise any other unchanged.
         """
         state = getattr(cause, "sqlstate", None)
+        if self._is_pooled and state in _OF_ANOTHER_SESSION:
+            self._require_sessions_still()
         if state == "42501":
             raise DatabaseUnavailable(self._forbidden(_first_line(cause))) from error
         if state == _CANCELLED:
@@ -543,6 +619,11 @@ class Database:
             is_full = any(
                 words in reason for words in _NO_SLOT
             )  # libpq gives no SQLSTATE for a refused connection
+            if "FATAL" in reason and any(words in reason for words in _REFUSALS):
+                raise DatabaseUnavailable(
+                    f"Postgres at {self.name} does not let {self._user} in: {reason}. "
+                    f"{self._remedy_of(reason)}"
+                ) from error
             remedy = (
                 "End idle sessions, or raise max_connections."
                 if is_full
