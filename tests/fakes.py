@@ -8,6 +8,7 @@ import asyncio
 import math
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -184,8 +185,9 @@ class FakeLeases:
     """Budgets in memory with books of their own: a limit for each account, spent and leased by
     (account, start).
 
-    It can be away, lose an answer after it was committed, and hang until `admission` is set. Each
-    exchange and each write is one transaction: workers ask in threads of their own.
+    It can be away, lose an answer after it was committed, take `takes_s` seconds for an answer, and
+    hang until `admission` is set. Each exchange and each write is one transaction: workers ask in
+    threads of their own.
     """
 
     limits: dict[str, int] = field(default_factory=dict)
@@ -195,6 +197,7 @@ class FakeLeases:
     is_away: bool = False
     is_lost: bool = False
     loses_next_reply: bool = False
+    takes_s: float = 0.0
     admission: threading.Event | None = None
     last_stated: datetime | None = None  # its clock, if it states one
     _turns: dict[tuple[UUID, str, int], tuple[int, int]] = field(default_factory=dict)
@@ -205,6 +208,7 @@ class FakeLeases:
             return []  # only a connection was opened
         if self.admission is not None and not self.admission.wait(5):
             raise DatabaseUnavailable("interrupted")
+        time.sleep(self.takes_s)
         if self.is_away:
             raise DatabaseUnavailable("away")
         if self.is_lost:

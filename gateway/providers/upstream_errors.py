@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from math import isnan
 
@@ -40,8 +41,13 @@ TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})  
 def request_error(
     deployment: Deployment, status: int, headers: Mapping[str, str], error_body: ErrorBody
 ) -> RequestError:
-    """Map an upstream's error by status and type, never by the text of its message."""
+    """Map an upstream's error by status and type; by the text of its message only if a provider
+    says it nowhere else (`ProviderFacts.refusal_words`).
+    """
+    if any(word in error_body.message for word in deployment.provider_facts.refusal_words):
+        error_body = replace(error_body, is_moderation=True)
     error = _error(deployment, status, error_body)
+    error.is_refused_content = error_body.is_moderation and 400 <= status < 500
     asked_s = _asked_wait_s(headers)
     if asked_s is not None:
         error.asked_wait_s = asked_s

@@ -31,6 +31,7 @@ from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
 from gateway.domain.providers.hosted_tools import SearchModels, search_model
 from gateway.domain.providers.known_hosts import Statement
+from gateway.domain.providers.routers import is_router
 from gateway.domain.providers.table import OutputLimit, ProviderFacts
 
 
@@ -216,8 +217,8 @@ class Deployment:
     query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
-    is set if its model searches by itself, and `writes_cache` is True if it may write to its
-    provider's cache unasked.
+    is set if its model searches by itself, `writes_cache` is True if it may write to its
+    provider's cache unasked, and `is_router` if it chooses another model to answer.
     Under a hard budget `unlisted` decides on members whose effect on the cost is not known, and
     `listed` names those (parts too, as `reasoning.mode=pro`) that the operator knows to do nothing
     to it; `bounded_members` are those that each operation which it speaks itself may have.
@@ -262,6 +263,7 @@ class Deployment:
     hides_cache: bool = field(init=False, repr=False, compare=False)
     search_model: SearchModels | None = field(init=False, repr=False, compare=False)
     writes_cache: bool = field(init=False, repr=False, compare=False)
+    is_router: bool = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
     bounded_members: Mapping[Operation, frozenset[str]] = field(
@@ -278,6 +280,7 @@ class Deployment:
         object.__setattr__(self, "search_model", searches)
         writes = not self.is_self_hosted and writes_unasked(facts.name, self.model)
         object.__setattr__(self, "writes_cache", writes)
+        object.__setattr__(self, "is_router", is_router(facts.name, self.model))
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
         object.__setattr__(self, "bounded_members", known)

@@ -29,6 +29,10 @@ class Feature:
     members: tuple[str, ...] = ()
 
 
+REROUTING = "rerouting"
+# Of its members these name a place, whose price is found by what the answer states.
+PLACE_MEMBERS = frozenset({"inference_geo", "region", "region_name", "aws_region_name"})
+
 FEATURES: dict[str, Feature] = {
     feature.name: feature
     for feature in (
@@ -74,7 +78,7 @@ FEATURES: dict[str, Feature] = {
             why="a tool run by the provider sends data elsewhere",
         ),
         Feature(
-            "rerouting",
+            REROUTING,
             fields=("tools",),
             members=(
                 "models",

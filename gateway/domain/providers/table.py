@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from urllib.parse import urlsplit
@@ -78,7 +79,9 @@ class ProviderFacts:
     forms in which its tokenizers read a text; without a source, any. `tier_header` is a header of
     its answers that states the served service tier. `reasoning_is_beside`: its chats count
     reasoning beside `completion_tokens`, which decides for a usage without a total; None if no
-    source states it. `sources` say who states all this.
+    source states it. `bills_refused` are the operations in which it bills a request whose content
+    it refuses, `refusal_fee_usd` is the fee if it is one, and `refusal_words` are parts of the
+    message of such an error if nothing else in it says so. `sources` say who states all this.
     """
 
     name: str
@@ -114,6 +117,9 @@ class ProviderFacts:
     salts_if_stated: bool = False
     text_forms: TextForms = TextForms.ANY
     tier_header: str | None = None
+    bills_refused: frozenset[Operation] = frozenset()
+    refusal_fee_usd: Decimal | None = None
+    refusal_words: tuple[str, ...] = ()
     reasoning_is_beside: bool | None = None
     adapts_requests: bool = field(init=False, repr=False, compare=False)
 
@@ -241,6 +247,9 @@ _ENTRIES = (
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         most_call_id_chars=_OPENAI_ID_CHARS,
+        # A 400 of its content filter: "a charge for both the prompt and completion tokens will
+        # occur" (azure-docs, articles/ai-services/openai/concepts/content-filter.md).
+        bills_refused=_OF_OPENAI_ITSELF,
         sources=(
             "https://learn.microsoft.com/en-us/azure/foundry/openai/api-version-lifecycle, "
             "2026-11-24",
@@ -402,9 +411,15 @@ _ENTRIES = (
         needs_key=True,
         listed_as="x-ai",
         output_limit=OutputLimit.MAX_TOKENS,
+        # "For violations that are caught before generation in the Responses API, we will charge a
+        # $0.05 usage guideline violation fee per request." The code is that of a missing right.
+        bills_refused=frozenset({Operation.RESPONSES}),
+        refusal_fee_usd=Decimal("0.05"),
+        refusal_words=("violates usage guidelines", "SAFETY_CHECK_TYPE_"),
         sources=(
             "https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",
             "https://docs.x.ai/developers/cost-tracking.md, 2026-11-24",
+            "https://docs.x.ai/docs/pricing, 2026-11-29",
         ),
     ),
     ProviderFacts(

@@ -142,7 +142,12 @@ def bound_of(
         rounds=rounds,
     )
     if bounds_rounds and (
-        features or facts.capabilities or facts.cache_lifetimes or rounds or deployment.writes_cache
+        features
+        or facts.capabilities
+        or facts.cache_lifetimes
+        or rounds
+        or deployment.writes_cache
+        or deployment.provider_facts.refusal_fee_usd is not None
     ):
         return _with_kinds(bound, facts, features, deployment=deployment, price=price)
     return bound
@@ -174,6 +179,9 @@ def _with_kinds(
         nusd += hold_nusd(price, input_bound_tokens=more_tokens, output_bound_tokens=0)
     if facts.cache_lifetimes or deployment.writes_cache:
         nusd += _writes_nusd(facts, deployment, price, read_tokens)
+    there = deployment.provider_facts
+    if there.refusal_fee_usd is not None and facts.operation in there.bills_refused:
+        nusd = max(nusd, calls_hold_nusd(1, usd=there.refusal_fee_usd))
     return replace(bound, nusd=min(nusd, MOST_NUSD))
 
 

@@ -10,6 +10,7 @@ ask, and Postgres carries out each number once. So no slice is granted or return
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
@@ -34,8 +35,11 @@ from gateway.services.ports import BudgetLeaseStore, Clock
 
 log = structlog.get_logger()
 
-# seconds for an answer of Postgres; a slow database should not make a caller wait longer
+# Seconds for an answer of Postgres: a slow database should not make a caller wait longer. For one
+# that is far away it is this many times the shortest of its recent answers.
 WAIT_S = 0.05
+WAITS_FOR_ANSWERS = 3
+RECENT_ANSWERS = 4
 LAST_WORD_S = 10.0  # while Postgres is slow, its last refusal counts instead of "no answer"
 MOST_WAIT_S = 1.0  # seconds for a slice if Postgres answers but other requests are first
 SILENT_AFTER_S = 0.25  # seconds; after that readiness reports it
@@ -65,7 +69,8 @@ class BudgetLeases:
         # The time up to which Postgres has all settled events. The writer knows it, and is made
         # later.
         self.written_until_s: Callable[[], float] = lambda: float("-inf")
-        self._lease_s, self._wait_s = lease_s, wait_s
+        self._lease_s, self._least_wait_s = lease_s, wait_s
+        self._answered_in_s: deque[float] = deque(maxlen=RECENT_ANSWERS)
         self._leases: dict[tuple[str, int], BudgetLease] = {}
         self._current: dict[str, BudgetLease] = {}
         self._wanted = asyncio.Event()
@@ -94,6 +99,12 @@ class BudgetLeases:
         has not stated its time yet.
         """
         return self._time.skew_s
+
+    @property
+    def _wait_s(self) -> float:
+        """Return the longest wait of a request for Postgres, in seconds."""
+        shortest_s = min(self._answered_in_s, default=0.0)
+        return min(max(self._least_wait_s, WAITS_FOR_ANSWERS * shortest_s), MOST_WAIT_S)
 
     def _silent_for(self, least_s: float) -> float | None:
         """Return the seconds of Postgres's silence if it is away or silent for more than `least_s`,
@@ -387,7 +398,9 @@ class BudgetLeases:
 
     async def _exchanged(self, asks: Sequence[SliceAsk]) -> Sequence[SliceGranted]:
         """Send the asks to Postgres in a thread, note its time, and return its grants."""
+        asked_s = asyncio.get_running_loop().time()
         granted = await self._postgres.ask(self._store.exchange, self._worker, asks)
+        self._answered_in_s.append(asyncio.get_running_loop().time() - asked_s)
         self._note_time()
         return granted
 

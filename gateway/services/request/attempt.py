@@ -21,7 +21,13 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import plain_usd
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.places.regions import OTHER_PLACE
-from gateway.domain.policy.request_fields import UNKNOWN_FIELDS, feature_and_tier
+from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.request_fields import (
+    PLACE_MEMBERS,
+    REROUTING,
+    UNKNOWN_FIELDS,
+    feature_and_tier,
+)
 from gateway.domain.pricing.cache_writes import longest_kind
 from gateway.domain.pricing.pricing import Price, tier_name
 from gateway.domain.pricing.settlement import (
@@ -284,7 +290,7 @@ class Attempt(Struct, kw_only=True):
         """
         stated = self.observed.stated_geo
         if self.observed.other_geo is not None or (
-            stated is None and "rerouting" in self.request.body.facts.features
+            stated is None and REROUTING in self.request.body.facts.features
         ):
             stated = OTHER_PLACE
         return price.at(stated)
@@ -394,7 +400,10 @@ class Attempt(Struct, kw_only=True):
         observed, begun, price = self.observed, self.begun, self._price
         if price.elsewhere:
             price = self._at_stated_place(price)
-            begun = replace(begun, price_id=price.price_id, is_stand_in_price=price.is_flagged)
+            is_flagged = price.is_flagged or _may_be_rerouted(
+                self.request.body.facts, self.candidate.deployment
+            )
+            begun = replace(begun, price_id=price.price_id, is_stand_in_price=is_flagged)
         return replace(
             begun,
             outcome=outcome,
@@ -641,10 +650,22 @@ def _begun_event(
         held_nusd=bound.nusd,
         client_request_id=request.client_request_id,
         holds=holds,
+        is_stand_in_price=opening.is_stand_in_price
+        or _may_be_rerouted(request.body.facts, choice.candidate.deployment),
         features=_features(request, choice, bound, translation),
         decision=ranking.record,
         queue_s=queue_s,
         degraded=ranking.degraded_at(choice),
+    )
+
+
+def _may_be_rerouted(facts: RequestFacts, deployment: Deployment) -> bool:
+    """Return True if the provider may serve another model than the deployment's, and bill that."""
+    if not facts.features or deployment.is_self_hosted:
+        return deployment.is_router
+    return deployment.is_router or (
+        REROUTING in facts.features - deployment.unsent_features(facts.operation)
+        and dict(facts.named).get(REROUTING) not in PLACE_MEMBERS
     )
 
 

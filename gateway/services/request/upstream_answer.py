@@ -81,6 +81,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     is_ended: bool = False  # True if its settlement is already under way
     has_content: bool = False  # True once the upstream was notified of the first content
     _has_whole_refusal: bool = False  # the body of an error status was read to its end
+    _has_billed_refusal: bool = False  # the provider bills a request whose content it refuses
     _unfed: bytes = b""  # the part of a stream that arrived and is not parsed yet
     _fed_bytes: int = 0  # since the last turn of the event loop
     _most_fed_bytes: int = MAX_FED_BYTES
@@ -160,6 +161,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         """Return True for an error status without a usage that may still be billed."""
         status = self.attempt.http_status
         assert status is not None, "it is an error status"
+        if self._has_billed_refusal:
+            return True
         if self._has_whole_refusal:
             return status in MAY_HAVE_BEEN_SERVED
         facts = self.attempt.candidate.deployment.provider_facts
@@ -401,8 +404,20 @@ class UpstreamAnswer(Struct, kw_only=True):
             observed.note_final(usage)
         shown = body if is_whole else b""  # the part of an error may say something else
         error = caller_error(self.provider, deployment, self.call, (status, headers), body=shown)
-        error.is_final = error.is_final or self.is_paid or observed.has_content
+        self._has_billed_refusal = (
+            error.is_refused_content
+            and self._sent_operation in deployment.provider_facts.bills_refused
+        )
+        error.is_final = (
+            error.is_final or self.is_paid or observed.has_content or self._has_billed_refusal
+        )
         return error
+
+    @property
+    def _sent_operation(self) -> Operation:
+        """Return the operation in which the request was sent."""
+        sent = self.call.translation
+        return (self.request.body if sent is None else sent.body).facts.operation
 
     def _paid_in(self, body: bytes) -> tuple[TokenUsage | None, bool, bool]:
         """Return the usage that an error answer's body states, None if it states none, whether it

@@ -27,7 +27,7 @@ from gateway.domain.budgets.budgets import (
     SliceGranted,
 )
 from gateway.errors import BudgetExhausted, Unavailable
-from gateway.services.budgets.leases import WAIT_S, BudgetLeases
+from gateway.services.budgets.leases import MOST_WAIT_S, WAIT_S, BudgetLeases
 from gateway.services.supervisor import Supervisor
 from tests.fakes import FakeClock, FakeLeases
 from tests.waiting import soon
@@ -377,6 +377,26 @@ async def test_what_comes_too_late_for_a_wait_serves_the_next_try() -> None:
         on.budget_leases._wanted.set()
         assert (await on.hold(2 * USD, month))[0].held_nusd == 2 * USD
         on.leases.admission.set()
+
+
+async def test_a_postgres_far_away_is_waited_for_as_long_as_it_always_takes() -> None:
+    """A caller that does not try again would otherwise never be served."""
+    on = Stage(wait_s=0.001)
+    month = on.account()
+    on.leases.takes_s, served = 0.1, False
+    async with on.running():
+        for _ in range(20):  # the first wait knows nothing, and a machine stands still at times
+            with suppress(Unavailable):
+                on.budget_leases.settle(await on.hold(USD, month), 0)
+                served = True
+            await soon(lambda: on.leases.leased(month.account_id) > 0, "the late answer")
+            await soon(lambda: on.budget_leases.silent_s is None, "the end of its ask")
+            on.clock.advance(30)
+            await soon(lambda: not on.leases.leased(month.account_id), "what was idle")
+            if served:
+                break
+        assert served
+        assert 0.2 < on.budget_leases._wait_s <= MOST_WAIT_S
 
 
 async def test_waiting_requests_share_one_query() -> None:
