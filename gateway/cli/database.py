@@ -58,8 +58,9 @@ def upgrade(
     up. Makes one login each for serving, reports, administration and finance, and keeps their
     passwords in HOME/logins. Later commands use those logins; only this one uses the owner's. If it
     may not make them, it prints the SQL for an administrator, once. Gives Tollgate's roles back
-    every right that they lost, and closes the database to the logins of another. Has this month's
-    hours summed again whose sums differ from their events. Running it again changes nothing.
+    every right that they lost, and closes the database to the logins of another one. Has this
+    month's hours summed again whose sums differ from their events. Running it again changes
+    nothing.
     """
 
     toolbox: Toolbox = ctx.obj

@@ -332,17 +332,21 @@ class Database:
         unchanged.
         """
         try:
-            yield
-        except DBAPIError as error:
-            _clear_tracebacks(error)
-            self._raise_explained(error.orig, error)
-        except psycopg.Error as error:
-            _clear_tracebacks(error)
-            self._raise_explained(error, error)
-        except PoolTimeout as error:
-            raise DatabaseUnavailable(
-                f"{_BUSY} (all connections to {self.name} are in use)"
-            ) from error
+            try:
+                yield
+            except DBAPIError as error:
+                _clear_tracebacks(error)
+                self._raise_explained(error.orig, error)
+            except psycopg.Error as error:
+                _clear_tracebacks(error)
+                self._raise_explained(error, error)
+            except PoolTimeout as error:
+                raise DatabaseUnavailable(
+                    f"{_BUSY} (all connections to {self.name} are in use)"
+                ) from error
+        except DatabaseUnavailable as unavailable:
+            unavailable.has_details = True
+            raise
 
     def left_s(self, now_s: float) -> float:
         """Return the seconds that this thread may still wait for this database."""
@@ -568,10 +572,9 @@ class Database:
         if "log in" in reason:
             return f"As an administrator: ALTER ROLE {user} LOGIN;"
         if "permission denied for database" in reason:
-            return (
-                "Run: tollgate db upgrade. Or, as its owner: GRANT CONNECT ON DATABASE "
-                f"{_quoted(database)} TO {user};"
-            )
+            grant = f"GRANT CONNECT ON DATABASE {_quoted(database)} TO {user};"
+            upgrade = "Run: tollgate db upgrade. Or, a" if is_own else "A"
+            return f"{upgrade}s the owner of the database: {grant}"
         if "does not exist" in reason and 'database "' in reason:
             return f"Create it (CREATE DATABASE … ENCODING 'UTF8'), or fix {self._setting}."
         if "does not exist" in reason:

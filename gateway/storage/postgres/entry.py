@@ -63,15 +63,15 @@ def read_members(connection: Connection) -> Members:
 
 
 def close_to_others(connection: Connection) -> None:
-    """Let only this database's own logins enter it, if this login may decide that. The caller
-    commits.
+    """Let only this database's own logins enter it, if another Tollgate database is on the server
+    and this login may decide that. The caller commits.
 
     It stays open while a login that is no member of Tollgate's roles may enter, for example one
-    that measures the server: `doctor` then gives the SQL if another Tollgate database is there.
+    that measures the server: `doctor` then gives the SQL.
     """
     place = connection.execute(text(_PLACE)).one()
     members = read_members(connection)
-    if not place.is_open or not place.may_close or members.others:
+    if not (place.is_open and place.may_close and members.foreign) or members.others:
         return
     name = quoted(place.name)
     kept = ", ".join(map(quoted, members.own))
