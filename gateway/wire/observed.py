@@ -25,6 +25,8 @@ _OF_CHOICES = (
     "audio_output_tokens",
     "image_output_tokens",
     "unexplained_tokens",
+    "unknown_output_tokens",
+    "unknown_units",
 )
 _NO_ANSWER = dict.fromkeys(_OF_CHOICES)
 _OF_PROMPTS = (
@@ -36,6 +38,8 @@ _OF_PROMPTS = (
     "cache_write_12h_tokens",
     "audio_input_tokens",
     "image_input_tokens",
+    "unknown_input_tokens",
+    "unknown_cache_write_tokens",
 )
 MAX_WORD_CHARS = 64  # of a service tier or a place
 # No tokenizer in use has a longer token, so this many bytes of text are at least one token.

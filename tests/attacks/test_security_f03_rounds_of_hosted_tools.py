@@ -254,8 +254,9 @@ def test_a_fee_that_nothing_states_is_refused_with_the_remedies(searches: Search
     for container, fee_usd in (({"type": "auto"}, "0.03"), ("cntr_1", "1.92")):
         code = {"type": "code_interpreter", "container": container}
         _, event = searches.sent(searches.post("responses", _body("responses", "unlisted", code)))
-        # Five windows, one answer and four containers, and the rounding of two lines.
-        expected = Decimal("5.1") + 4 * Decimal(fee_usd) + Decimal("0.000000001")
+        # Five windows at 1.25 times the input (written to the cache), one answer and four
+        # containers, and the rounding of two lines.
+        expected = Decimal("6.35") + 4 * Decimal(fee_usd) + Decimal("0.000000001")
         assert Decimal(event["held_usd"]) == expected
 
 
@@ -306,8 +307,9 @@ def test_a_fee_that_the_price_does_not_list_is_held(searches: Searches) -> None:
     answer = searches.post("responses", _body("responses", "unlisted", SEARCH))
     _, event = searches.sent(answer)
     assert (event["usage_source"], event["cost_usd"]) == ("unknown", None)
-    # Five windows, one answer, four calls, and a nano-dollar for the rounding of two lines.
-    assert Decimal(event["held_usd"]) == Decimal("5.200000001")
+    # Five windows at 1.25 times the input (written to the cache), one answer, four calls, and a
+    # nano-dollar for the rounding of two lines.
+    assert Decimal(event["held_usd"]) == Decimal("6.450000001")
 
 
 def test_codex_and_claude_code_work_under_a_hard_budget(searches: Searches) -> None:

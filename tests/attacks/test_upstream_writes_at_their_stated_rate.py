@@ -93,8 +93,7 @@ def test_no_write_that_was_asked_for_costs_more_than_its_hold(
     known = [one for one in asked if one != ANY_LIFETIME]
     lifetime = data.draw(st.sampled_from(known)) if known else None
     usage = written(None if lifetime is None else KIND_OF_LIFETIME[lifetime])
-    facts = factories.facts(cache_lifetimes=frozenset(asked))
-    held = max(dearest_write_usd_per_mtok(facts, of), of.dearest(*WRITES, TokenKind.INPUT))
+    held = max(dearest_write_usd_per_mtok(asked, of), of.dearest(*WRITES, TokenKind.INPUT))
     cost = made(usage, of, *asked).cost_nusd
     assert cost is not None
     assert cost <= held * 10**9

@@ -58,6 +58,7 @@ VALUES: dict[str, Any] = {
     "reasoning": {"effort": "low"},
     "include": ["reasoning.encrypted_content"],
     "background": True,
+    "deferred": True,
 }
 # Those that have another type in Anthropic's messages.
 MESSAGES_VALUES: dict[str, Any] = {

@@ -121,7 +121,7 @@ def place(one: ProviderFacts) -> tuple[str, ...]:
 
 def meter(one: ProviderFacts) -> tuple[str, ...]:
     counted = {name for case in cases(one.name) for name in case.get("usage") or {}}
-    counts = sorted(counted - {"unexplained_tokens"})
+    counts = sorted(counted - {"unexplained_tokens", "unknown_units"})
     if one.is_engine:
         left = "closed at once"
     elif one.bills_after_disconnect is None:

@@ -129,14 +129,22 @@ def unpriced(
     deployment: str,
     *,
     where: str,
-    rate: str,
+    rate: str | None,
     can_drop: bool,
     listed_as: str | None,
 ) -> str:
     """Return the error message for a request that a hard budget refuses because it may be billed
     for a kind without a rate. `rate` is the field of the price, `can_drop` is True for a tool that
-    can be left out, and `listed_as` is the name to list what is known to cost nothing.
+    can be left out, and `listed_as` is the name to list what is known to cost nothing. `rate` is
+    None for a thing that is stored at the provider.
     """
+    if rate is None:
+        return (
+            f"Budget {account.account_id} is hard, and '{where}' at {deployment} is stored at the "
+            "provider: it may bring tools, a model or a maximum of its own, whose cost has no "
+            "bound. Nothing was sent. Write its content and its tools in the request, or ask an "
+            f"admin for `listed: [{listed_as}]` at the deployment (it brings none of them)."
+        )
     remedies = [f"`{rate}` in its `price` (or by `tollgate price add`)"]
     if can_drop:
         remedies.append("`hosted_tools: drop` (it is not sent)")

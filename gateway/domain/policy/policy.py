@@ -33,6 +33,7 @@ from gateway.domain.providers.hosted_tools import SearchModels, search_model
 from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.providers.routers import is_router
 from gateway.domain.providers.table import OutputLimit, ProviderFacts
+from gateway.domain.providers.unasked import Unasked, unasked_of
 
 
 class DataClass(IntEnum):
@@ -218,7 +219,8 @@ class Deployment:
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
     is set if its model searches by itself, `writes_cache` is True if it may write to its
-    provider's cache unasked, and `is_router` if it chooses another model to answer.
+    provider's cache unasked, and `is_router` if it chooses another model to answer. `unasked` is
+    what else its model may do unasked.
     Under a hard budget `unlisted` decides on members whose effect on the cost is not known, and
     `listed` names those (parts too, as `reasoning.mode=pro`) that the operator knows to do nothing
     to it; `bounded_members` are those that each operation which it speaks itself may have.
@@ -264,6 +266,7 @@ class Deployment:
     search_model: SearchModels | None = field(init=False, repr=False, compare=False)
     writes_cache: bool = field(init=False, repr=False, compare=False)
     is_router: bool = field(init=False, repr=False, compare=False)
+    unasked: Unasked = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
     bounded_members: Mapping[Operation, frozenset[str]] = field(
@@ -281,6 +284,7 @@ class Deployment:
         writes = not self.is_self_hosted and writes_unasked(facts.name, self.model)
         object.__setattr__(self, "writes_cache", writes)
         object.__setattr__(self, "is_router", is_router(facts.name, self.model))
+        object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
         object.__setattr__(self, "bounded_members", known)

@@ -221,6 +221,12 @@ FEATURES: dict[str, Feature] = {
     )
 }
 
+# Members that make an upstream answer later or elsewhere, so that the usage comes after the answer:
+# refused whatever is allowed. `background`: openai 3.57.0, types/responses/
+# response_create_params.py. `deferred`: "create a chat completion, get a response_id, and retrieve
+# the response at a later time" (docs.x.ai/docs/guides/deferred-chat-completions, 2026-11-29).
+ANSWERED_LATER = frozenset({"background", "deferred"})
+
 # Top-level members that need permission for any value (null and false excepted).
 FEATURE_OF_MEMBER: dict[str, str] = {
     member: feature.name for feature in FEATURES.values() for member in feature.members

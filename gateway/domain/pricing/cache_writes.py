@@ -25,6 +25,7 @@ KIND_OF_LIFETIME: Mapping[str, TokenKind] = {
     "12h": TokenKind.CACHE_WRITE_12H,
 }
 KNOWN_LIFETIMES = KIND_OF_LIFETIME.keys()
+WRITE_KINDS = tuple(dict.fromkeys(KIND_OF_LIFETIME.values()))  # the shortest first
 # "5-minute cache write tokens are 1.25 times the base input tokens price. 1-hour cache write tokens
 # are 2 times the base input tokens price" (platform.claude.com/docs/en/build-with-claude/
 # prompt-caching, 2026-11-28). OpenAI's list has its 30 minutes, and no figure for twelve hours.

@@ -301,6 +301,8 @@ def plausible_lines(usage: TokenUsage, price: Price) -> tuple[Line, ...]:
     steps = price.steps(usage.input_tokens or 0)
     if usage.is_text_alone:
         counts = _text_tokens(usage, steps)
+    elif usage.unknown_units:
+        raise ValueError("the usage has counts of an unknown name")
     else:
         counts = _input_tokens(usage, steps) | _output_tokens(usage, steps) | _call_counts(usage)
     receipt = []

@@ -6,12 +6,20 @@ It is one pure function for every ending.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from gateway.domain.pricing.pricing import MOST_NUSD, Line, Price, cost_nusd, plausible_lines
+from gateway.domain.pricing.cache_writes import WRITE_KINDS
+from gateway.domain.pricing.pricing import (
+    MOST_NUSD,
+    Line,
+    Price,
+    Steps,
+    cost_nusd,
+    plausible_lines,
+)
 from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
@@ -59,8 +67,9 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     zero. `has_prompt` is False if the request has no prompt. `fee` is one that no usage counts.
     `calls` are the provider's own tool calls that were seen in the answer, by their counts' names.
     `asked_writes` is the kind of the writes for the longest cache lifetime that the request asked
-    for, None if it asked for none. `has_stated_writes`: it asked an upstream that bills them, by
-    its stated factor if the price lists no rate of writes.
+    for, None if it asked for none. `has_stated_writes`: it asked for some, or the model writes
+    unasked; they cost the stated factor if the price lists no rate of writes. `is_self_hosted`: an
+    engine of one's own bills nothing beside its tokens.
     """
 
     final: TokenUsage | None = None
@@ -76,6 +85,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     calls: Mapping[str, int] = {}
     asked_writes: TokenKind | None = None
     has_stated_writes: bool = False
+    is_self_hosted: bool = False
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -97,6 +107,14 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         nothing.
         """
         return self.is_whole(usage) and self.can_become(usage)
+
+    @property
+    def has_unknown_units(self) -> bool:
+        """True if an earlier usage of the upstream counts something that no price is known for."""
+        running, dearest = self.running, self.dearest
+        return (running is not None and bool(running.unknown_units)) or (
+            dearest is not None and bool(dearest.unknown_units)
+        )
 
     def contradicting(self, final: TokenUsage) -> TokenUsage | None:
         """Return the dearest figures if a final usage states less than another one did."""
@@ -252,6 +270,15 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = replace(
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
+        final = evidence.final
+        if (
+            usage.unknown_units
+            or (final is not None and final.unknown_units)
+            or evidence.has_unknown_units
+        ):
+            if not evidence.is_self_hosted:
+                return self.hold(usage, reported=reported or usage, is_suspect=True)
+            usage = replace(usage, unknown_units=None)
         if evidence.fee is not None:
             counted = evidence.fee.counted_in(usage)
             if counted is None:
@@ -259,13 +286,18 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = counted
         try:
             listed = price = self.price.for_tier(self.service_tier)
-            if evidence.has_stated_writes and usage.cache_write_tokens:
+            if (
+                evidence.has_stated_writes
+                and usage.cache_write_tokens
+                and not evidence.is_self_hosted
+            ):
                 price = listed.with_stated_writes
             priced = usage
             if (
                 evidence.asked_writes is not None
                 or usage.unknown_input_tokens
                 or usage.unknown_output_tokens
+                or usage.unknown_cache_write_tokens
             ):
                 priced = _with_known_kinds(usage, price, evidence.asked_writes)
             receipt = plausible_lines(priced, price)
@@ -311,11 +343,18 @@ def _with_known_kinds(
 ) -> TokenUsage:
     """Return the usage with its tokens of an unknown kind as the dearest kind that the price has,
     and writes to the cache without a lifetime as those of the asked one; the same object if it has
-    neither.
+    neither. Writes beside those of named lifetimes, or of another name, are the dearest ones if the
+    request asked for none but the shortest.
     """
     found: dict[str, int | None] = {}
     if asked_writes is not None and usage.cache_write_tokens and not _names_lifetime(usage):
         found[f"{asked_writes}_tokens"] = usage.cache_write_tokens
+    if usage.unknown_cache_write_tokens:
+        kind = asked_writes or _dearest(WRITE_KINDS, price.steps(usage.input_tokens or 0))
+        found["unknown_cache_write_tokens"] = None
+        if kind is not TokenKind.CACHE_WRITE:
+            known = getattr(usage, f"{kind}_tokens") or 0
+            found[f"{kind}_tokens"] = known + usage.unknown_cache_write_tokens
     if usage.unknown_input_tokens or usage.unknown_output_tokens:
         rates = price.steps(usage.input_tokens or 0)
         for side in ("input", "output"):
@@ -323,15 +362,17 @@ def _with_known_kinds(
             kinds = {
                 TokenKind(kind): f"{kind}_tokens" for kind in (f"audio_{side}", f"image_{side}")
             }
-            dearest = max(
-                (TokenKind(side), *kinds),
-                key=lambda kind: rates[kind].usd_per_mtok if kind in rates else 0,
-            )
+            dearest = _dearest((TokenKind(side), *kinds), rates)
             if dearest in kinds:
                 name = kinds[dearest]
                 found[name] = unknown + (getattr(usage, name) or 0)
             found[f"unknown_{side}_tokens"] = None
     return replace(usage, **found) if found else usage
+
+
+def _dearest(kinds: Iterable[TokenKind], rates: Steps) -> TokenKind:
+    """Return the kind with the highest rate, the first one if none has a rate."""
+    return max(kinds, key=lambda kind: rates[kind].usd_per_mtok if kind in rates else 0)
 
 
 def _names_lifetime(usage: TokenUsage) -> bool:
@@ -340,6 +381,7 @@ def _names_lifetime(usage: TokenUsage) -> bool:
         usage.cache_write_30m_tokens,
         usage.cache_write_1h_tokens,
         usage.cache_write_12h_tokens,
+        usage.unknown_cache_write_tokens,
     )
     return any(count is not None for count in lifetimes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from enum import StrEnum
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict, astuple, replace
 
 MOST_TOKENS = 10**11  # no attempt can use that many: a larger count is the reporter's error
 UNREADABLE = -MOST_TOKENS  # as unexplained tokens: a count is there that cannot be read
@@ -82,6 +82,9 @@ class UsageSource(StrEnum):
     UNKNOWN = "unknown"
 
 
+_USUAL_COUNTS = 6  # the first fields of a `TokenUsage`
+
+
 class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens of one attempt, and calls of tools that the provider ran.
 
@@ -100,19 +103,23 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     Without a total they are those that may stand beside the prompt or the answer, by their names:
     the cache's and the reasoning. `UNREADABLE` there marks a report with a count that cannot be
     read. `unknown_input_tokens` and `unknown_output_tokens` are parts of a side whose kind (text,
-    audio, images) is not known.
+    audio, images) is not known, and `unknown_cache_write_tokens` those of the writes whose lifetime
+    is not. `unknown_units` are calls, units, and tokens beside both sides that have no name here:
+    they have no price.
     """
 
     input_tokens: int | None = None
     cached_input_tokens: int | None = None
     cache_write_tokens: int | None = None
+    output_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    unexplained_tokens: int | None = None
+    # From here on they are rare: `is_text_alone`.
     cache_write_30m_tokens: int | None = None
     cache_write_1h_tokens: int | None = None
     cache_write_12h_tokens: int | None = None
     audio_input_tokens: int | None = None
     image_input_tokens: int | None = None
-    output_tokens: int | None = None
-    reasoning_tokens: int | None = None
     audio_output_tokens: int | None = None
     image_output_tokens: int | None = None
     web_search_calls: int | None = None
@@ -122,33 +129,17 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
     x_search_calls: int | None = None
     other_model_calls: int | None = None
     cached_audio_input_tokens: int | None = None
-    unexplained_tokens: int | None = None
     unknown_input_tokens: int | None = None
     unknown_output_tokens: int | None = None
+    unknown_cache_write_tokens: int | None = None
+    unknown_units: int | None = None
 
     @property
     def is_text_alone(self) -> bool:
         """Return True if only text was read and written, and no write to the cache was for a
         named time.
         """
-        return not (
-            self.cache_write_30m_tokens
-            or self.cache_write_1h_tokens
-            or self.cache_write_12h_tokens
-            or self.audio_input_tokens
-            or self.cached_audio_input_tokens
-            or self.image_input_tokens
-            or self.audio_output_tokens
-            or self.image_output_tokens
-            or self.web_search_calls
-            or self.file_search_calls
-            or self.code_interpreter_calls
-            or self.image_generation_calls
-            or self.x_search_calls
-            or self.other_model_calls
-            or self.unknown_input_tokens
-            or self.unknown_output_tokens
-        )
+        return not any(astuple(self)[_USUAL_COUNTS:])
 
     @property
     def has_unread(self) -> bool:
@@ -191,6 +182,7 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.cache_write_30m_tokens or 0,
             self.cache_write_1h_tokens or 0,
             self.cache_write_12h_tokens or 0,
+            self.unknown_cache_write_tokens or 0,
         )
         media_tokens = (
             self.audio_input_tokens or 0,

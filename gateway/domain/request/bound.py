@@ -4,13 +4,12 @@ for holds and token limits.
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
-
 from msgspec import Struct
 from msgspec.structs import replace
 
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
+from gateway.domain.policy.request_fields import UNKNOWN_TOOLS
 from gateway.domain.pricing.cache_writes import SHORTEST_LIFETIME
 from gateway.domain.pricing.pricing import (
     MOST_NUSD,
@@ -19,8 +18,12 @@ from gateway.domain.pricing.pricing import (
     hold_nusd,
     tokens_hold_nusd,
 )
-from gateway.domain.pricing.tokens import INPUT_KINDS
+from gateway.domain.pricing.tokens import INPUT_KINDS, TokenKind
 from gateway.domain.providers.table import TextForms
+from gateway.domain.providers.unasked import (
+    DEAR_PICTURE_FACTOR,
+    MOST_DEAR_PICTURES_USD_PER_MTOK,
+)
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.request.rounds import Rounds, adds_tool, rounds_of
 from gateway.domain.request.text_forms import PromptSize
@@ -34,9 +37,12 @@ UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 # Another model may answer, at another price, or a server may write more than the maximum that is
 # sent.
 UNBOUNDED = frozenset({"rerouting", "other_maximum"})
-# A picture is billed there for 2,833 tokens and 5,667 a tile, and takes 85 and 170 in the window
-# (developers.openai.com/api/docs/guides/images-vision, gpt-4o-mini, 2026-11-28).
-_DEAR_PICTURES, _DEAR_PICTURE_FACTOR = "*gpt-4o-mini*", 34
+# Requests with these features may have a picture that their body does not show.
+_ELSEWHERE, _TOOLS = frozenset({"remote_media", "stored_state"}), {"hosted_tools", UNKNOWN_TOOLS}
+# Tools of the provider whose results are text; those of any other may be pictures.
+_TEXT_TOOLS = ("filesearch", "toolsearch", "websearch", "xsearch")
+# By this name a deployment lists that its pictures cost no more than their tokens.
+_PICTURES = "image_input"
 
 
 class Bound(Struct, frozen=True, kw_only=True, gc=False):
@@ -145,8 +151,10 @@ def bound_of(
         features
         or facts.capabilities
         or facts.cache_lifetimes
+        or facts.expansion_tokens is None
         or rounds
         or deployment.writes_cache
+        or deployment.unasked.is_special
         or deployment.provider_facts.refusal_fee_usd is not None
     ):
         return _with_kinds(bound, facts, features, deployment=deployment, price=price)
@@ -174,8 +182,8 @@ def _with_kinds(
         return bound
     read_tokens = bound.input_tokens * (1 if rounds is None else rounds.windows)
     nusd = bound.nusd
-    if "vision" in facts.capabilities:
-        more_tokens = read_tokens * (_times_billed(deployment) - 1)
+    if _has_dear_pictures(deployment, price) and _may_show(facts, features):
+        more_tokens = read_tokens * (DEAR_PICTURE_FACTOR - 1)
         nusd += hold_nusd(price, input_bound_tokens=more_tokens, output_bound_tokens=0)
     if facts.cache_lifetimes or deployment.writes_cache:
         nusd += _writes_nusd(facts, deployment, price, read_tokens)
@@ -196,9 +204,29 @@ def _writes_nusd(
     return tokens_hold_nusd(prompt_tokens, usd_per_mtok=beyond) if beyond > 0 else 0
 
 
-def _times_billed(deployment: Deployment) -> int:
-    """Return how many times a picture's tokens in the window are billed at the most."""
-    return _DEAR_PICTURE_FACTOR if fnmatchcase(deployment.model, _DEAR_PICTURES) else 1
+def _has_dear_pictures(deployment: Deployment, price: Price) -> bool:
+    """Return True if a picture may be billed for more tokens than it takes in the window: by the
+    model's name, or by a price that may be that model's if the name hides the model.
+    """
+    if _PICTURES in deployment.listed:
+        return False
+    return deployment.unasked.has_dear_pictures or (
+        deployment.unasked.may_hide_dear_pictures
+        and price.dearest(TokenKind.INPUT) <= MOST_DEAR_PICTURES_USD_PER_MTOK
+    )
+
+
+def _may_show(facts: RequestFacts, features: frozenset[str]) -> bool:
+    """Return True if a prompt may have a picture: a page of a file, a thing that is fetched or kept
+    elsewhere, the result of a tool that the provider runs.
+    """
+    if "vision" in facts.capabilities or facts.expansion_tokens is None:
+        return True
+    if not features.isdisjoint(_ELSEWHERE):
+        return True
+    return not features.isdisjoint(_TOOLS) and not (
+        facts.hosted and all(tool.name.startswith(_TEXT_TOOLS) for tool in facts.hosted)
+    )
 
 
 def _are_bounded(rounds: Rounds, window: int | None) -> bool:

@@ -58,7 +58,10 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     `hosted` are the tools that the provider may run, and `round_limits` the request's own members
     that bound or release their rounds.
     `cache_lifetimes` are the times for which the provider's cache is asked to keep parts of it.
-    `has_files` is True for files in its prompt.
+    `has_files` is True for files in its prompt. `stored` are the members that name a thing which is
+    stored at the provider and brings its own tools, model or maximum. `sound` is the place of a
+    part that is a sound by its type, beside those with the feature `audio`, and `maybe_sound` of
+    one that may be.
     `unlisted_parts` are members and values below the top level that no schema lists, as
     `stream_options.x`.
     """
@@ -86,6 +89,9 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     unlisted_parts: frozenset[str] = frozenset()
     cache_lifetimes: frozenset[str] = frozenset()
     has_files: bool = False
+    stored: frozenset[str] = frozenset()
+    sound: str = ""
+    maybe_sound: str = ""
 
     @property
     def answers(self) -> int:

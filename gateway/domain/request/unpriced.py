@@ -9,6 +9,7 @@ from decimal import Decimal
 
 from msgspec import Struct
 
+from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.policy.policy import Deployment
 from gateway.domain.policy.request_fields import feature_and_tier
 from gateway.domain.pricing.cache_writes import (
@@ -20,7 +21,7 @@ from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.domain.request.request import HostedTool, RequestFacts
 
-_AUDIO, _TIER = "audio", "service_tier"
+_AUDIO, _TIER, _STORED = "audio", "service_tier", "stored_state"
 # The places of a request that asks for a spoken answer; its prompt may be spoken as well.
 _SPEAKS = frozenset({"audio", "modalities"})
 # These cost less than the standard service, which is held.
@@ -31,10 +32,11 @@ class Unpriced(Struct, frozen=True, kw_only=True, gc=False):
     """A kind that a request may be billed for without a rate: the place in the request, and the
     field of the price that has the rate. `can_drop` is True for a tool that can be left out.
     `listed_as` is the name by which the deployment may list it as free, None for a tool.
+    `field` is None for a thing that is stored at the provider: no rate bounds what it brings.
     """
 
     where: str
-    field: str
+    field: str | None
     can_drop: bool = False
     listed_as: str | None = None
 
@@ -52,20 +54,40 @@ def unpriced_kind(
 
     An engine of one's own bills nothing by kinds.
     """
-    if deployment.is_self_hosted or not (features or facts.cache_lifetimes):
+    is_special = deployment.unasked.is_special
+    if deployment.is_self_hosted or not (
+        features or facts.cache_lifetimes or is_special or facts.sound or facts.maybe_sound
+    ):
         return None  # nearly every request
-    for where, field in _missing(facts, features, price):
+    for where, field in (
+        *_stored(facts, deployment),
+        *_missing(facts, features, deployment, price),
+    ):
         name = where.rpartition(": ")[2]
         if name not in deployment.listed:
             return Unpriced(where=where, field=field, listed_as=name)
     return None
 
 
+def _stored(facts: RequestFacts, deployment: Deployment) -> Iterator[tuple[str, str | None]]:
+    """Yield the place of each thing that is stored at the provider and brings its own tools, model
+    or maximum: a member, or the deployment's model.
+    """
+    for name in sorted(facts.stored):
+        yield name, None
+    if (word := deployment.unasked.stored) is not None:
+        yield f"model: {word}", None
+
+
 def _missing(
-    facts: RequestFacts, features: frozenset[str], price: Price
+    facts: RequestFacts, features: frozenset[str], deployment: Deployment, price: Price
 ) -> Iterator[tuple[str, str]]:
     """Yield the place of each kind without a rate, and the field of the price that has the rate."""
     listed = {rate.kind for rate in price.rates}
+    if facts.operation not in WITHOUT_OUTPUT:
+        for kind in map(TokenKind, deployment.unasked.kinds):
+            if kind not in listed:
+                yield f"model: {kind}", _field_of(kind)
     named = dict(facts.named)
     for feature in sorted(features):
         name, tier = feature_and_tier(feature)
@@ -76,10 +98,28 @@ def _missing(
             where = named.get(feature, _AUDIO)
             kinds = (TokenKind.AUDIO_INPUT, TokenKind.AUDIO_OUTPUT)[: 1 + (where in _SPEAKS)]
             yield from ((where, _field_of(kind)) for kind in kinds if kind not in listed)
+    if TokenKind.AUDIO_INPUT not in listed:
+        yield from (
+            (where, _field_of(TokenKind.AUDIO_INPUT))
+            for where in _sounds(facts, features, deployment)
+        )
     for lifetime in sorted(facts.cache_lifetimes):
         written = KIND_OF_LIFETIME.get(lifetime)
         if written is not None and written not in listed and written not in FACTORS:
             yield f"ttl={lifetime}", _field_of(written)
+
+
+def _sounds(facts: RequestFacts, features: frozenset[str], deployment: Deployment) -> Iterator[str]:
+    """Yield the places of parts that are billed as a sound: those of its type, and where the model
+    hears also those that may be any.
+    """
+    if facts.sound:
+        yield facts.sound
+    if deployment.unasked.hears:
+        if facts.maybe_sound:
+            yield facts.maybe_sound
+        if _STORED in features:
+            yield dict(facts.named).get(_STORED, _STORED)
 
 
 def dearest_write_usd_per_mtok(lifetimes: Iterable[str], price: Price) -> Decimal:

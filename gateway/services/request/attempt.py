@@ -362,13 +362,16 @@ class Attempt(Struct, kw_only=True):
         """Compute tokens, lines and cost from the final usage and all other evidence of this
         attempt.
         """
-        lifetimes = self.request.body.facts.cache_lifetimes
-        is_beside = self.candidate.deployment.provider_facts.reasoning_is_beside
-        final = with_reasoning(final, is_beside=is_beside)
+        lifetimes, deployment = self.request.body.facts.cache_lifetimes, self.candidate.deployment
+        running = self.observed.running
+        if (final is not None and final.unexplained_tokens) or running is not None:
+            is_beside = deployment.provider_facts.reasoning_is_beside
+            final = with_reasoning(final, is_beside=is_beside)
+            running = with_reasoning(running, is_beside=is_beside)
         evidence = Evidence(
             final=final,
             dearest=self.observed.dearest,
-            running=with_reasoning(self.observed.running, is_beside=is_beside),
+            running=running,
             is_behind=self.observed.is_behind,
             counted=counted,
             was_served=was_served,
@@ -380,7 +383,8 @@ class Attempt(Struct, kw_only=True):
             fee=self._uncounted_fee,
             calls=self.observed.calls,
             asked_writes=longest_kind(lifetimes) if lifetimes else None,
-            has_stated_writes=bool(lifetimes) and not self.candidate.deployment.is_self_hosted,
+            has_stated_writes=bool(lifetimes) or deployment.writes_cache,
+            is_self_hosted=deployment.is_self_hosted,
         )
         price = self._price
         if price.elsewhere:
@@ -616,7 +620,7 @@ def _event_template(choice: Choice, operation: Operation) -> UsageEvent:
         tpot_s=None,
         duration_s=0.0,
         overhead_s=None,
-        is_stand_in_price=price.is_flagged,
+        is_stand_in_price=price.is_flagged or deployment.is_router,
     )
 
 
@@ -636,6 +640,10 @@ def _begun_event(
     hold.
     """
     request, ranking = admitted.request, admitted.ranking
+    if request.body.facts.features and _may_be_rerouted(
+        request.body.facts, choice.candidate.deployment
+    ):
+        opening = replace(opening, is_stand_in_price=True)
     return replace(
         opening,
         request_id=request.request_id,
@@ -650,8 +658,6 @@ def _begun_event(
         held_nusd=bound.nusd,
         client_request_id=request.client_request_id,
         holds=holds,
-        is_stand_in_price=opening.is_stand_in_price
-        or _may_be_rerouted(request.body.facts, choice.candidate.deployment),
         features=_features(request, choice, bound, translation),
         decision=ranking.record,
         queue_s=queue_s,

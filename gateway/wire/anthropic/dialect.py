@@ -5,9 +5,11 @@ writes errors in their form.
 from __future__ import annotations
 
 from gateway.domain.operation import Operation
+from gateway.domain.policy.request_fields import ANSWERED_LATER
 from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic import error
 from gateway.wire.anthropic.request.read import read_request
+from gateway.wire.openai.request.member_names import refuse_later
 
 
 class AnthropicDialect:
@@ -17,7 +19,10 @@ class AnthropicDialect:
         """Return a client's request, parsed from its body. Raises `InvalidRequest` with the field
         and the fix.
         """
-        return read_request(body)
+        read = read_request(body)
+        if not ANSWERED_LATER.isdisjoint(read.members):
+            refuse_later(read)
+        return read
 
     def error_body(
         self, code: str, message: str, *, param: str | None = None, request_id: str | None = None

@@ -15,21 +15,23 @@ platform.claude.com/docs, "Advisor tool", 2026-11-25).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from gateway.domain.pricing.pricing import tier_name
-from gateway.domain.pricing.tokens import (
-    MOST_TOKENS,
-    UNREADABLE,
-    UNREADABLE_USAGE,
-    TokenUsage,
+from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, UNREADABLE_USAGE, TokenUsage
+from gateway.domain.pricing.unknown_counts import (
+    OUTPUT,
+    WRITES,
+    known_names,
+    unknown_counts,
+    with_unknown,
 )
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
-from gateway.wire.foreign_json import count_from_json, is_nothing
+from gateway.wire.foreign_json import count_from_json, is_nothing, value_of
 from gateway.wire.observed import Observed, stated_word
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.surrogates import without_halves
@@ -40,22 +42,28 @@ _Count = Annotated[int, msgspec.Meta(ge=_LEAST, le=_MOST)]
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
 
 
-class _Writes(msgspec.Struct):
+# Members that cost nothing beside the counts are fields too: one of another name may.
+_UNREAD = msgspec.Raw()
+
+
+class _Writes(msgspec.Struct, forbid_unknown_fields=True):
     """The cache lifetimes of written tokens."""
 
     ephemeral_5m_input_tokens: _Count | None = None
     ephemeral_1h_input_tokens: _Count | None = None
 
 
-class _Calls(msgspec.Struct):
+class _Calls(msgspec.Struct, forbid_unknown_fields=True):
     web_search_requests: _Count | None = None
+    # Without a fee (platform.claude.com/docs, "Web fetch tool", 2026-11-29).
+    web_fetch_requests: msgspec.Raw = _UNREAD
 
 
-class _OutputDetails(msgspec.Struct):
+class _OutputDetails(msgspec.Struct, forbid_unknown_fields=True):
     thinking_tokens: _Count | None = None
 
 
-class _Iteration(msgspec.Struct):
+class _Iteration(msgspec.Struct, forbid_unknown_fields=True):
     """One sampling of a request: `message` ones are in the top-level figures, others are not."""
 
     type: str = ""
@@ -64,9 +72,10 @@ class _Iteration(msgspec.Struct):
     cache_creation_input_tokens: _Count | None = None
     cache_creation: _Writes | None = None
     output_tokens: _Count | None = None
+    model: msgspec.Raw = _UNREAD
 
 
-class _Usage(msgspec.Struct):
+class _Usage(msgspec.Struct, forbid_unknown_fields=True):
     input_tokens: _Count | None = None
     cache_read_input_tokens: _Count | None = None
     cache_creation_input_tokens: _Count | None = None
@@ -76,6 +85,13 @@ class _Usage(msgspec.Struct):
     server_tool_use: _Calls | None = None
     iterations: list[_Iteration] | None = None
     total_tokens: _Count | None = None  # Anthropic has none; it is in the usage of some others
+    service_tier: msgspec.Raw = _UNREAD
+    speed: msgspec.Raw = _UNREAD
+    inference_geo: msgspec.Raw = _UNREAD
+    # OpenRouter's (openrouter 1.3.84, components/chatusage.py)
+    cost: msgspec.Raw = _UNREAD
+    cost_details: msgspec.Raw = _UNREAD
+    is_byok: msgspec.Raw = _UNREAD
 
 
 class _Words(msgspec.Struct):
@@ -109,7 +125,7 @@ _OF_OUTPUT = ("output_tokens", "output_tokens_details", "total_tokens")
 # The counts of each object; those of a usage and of an iteration are the same.
 _COUNTS_IN: Mapping[str, tuple[str, ...]] = {
     "cache_creation": _Writes.__struct_fields__,
-    "server_tool_use": _Calls.__struct_fields__,
+    "server_tool_use": ("web_search_requests",),
     "output_tokens_details": _OutputDetails.__struct_fields__,
 }
 _TOP_COUNTS = (
@@ -119,6 +135,12 @@ _TOP_COUNTS = (
     "output_tokens",
     "total_tokens",
 )
+_OBJECTS: Mapping[str, type[msgspec.Struct]] = {
+    "cache_creation": _Writes,
+    "server_tool_use": _Calls,
+    "output_tokens_details": _OutputDetails,
+    "iterations": _Iteration,
+}
 _decode = msgspec.json.Decoder(_Usage).decode
 _decode_words = msgspec.json.Decoder(_Words).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
@@ -133,17 +155,22 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return UNREADABLE_USAGE
-    has_unread = False
     try:
-        wire = _decode(raw)
+        return _usage_of(_decode(raw))
     except _UNREADABLE:
         found, has_unread = _counts(raw)
-        wire = msgspec.convert(found, _Usage)
+        usage = _usage_of(msgspec.convert(found, _Usage), has_unread=has_unread)
+        return with_unknown(usage, unknown_counts(value_of(bytes(raw)), _NAMES))
+
+
+def _usage_of(wire: _Usage, *, has_unread: bool = False) -> TokenUsage | None:
+    """Return the token counts of a usage whose members have names in the table."""
     usage = top = _normal(wire)
-    others = 0
+    others = units = 0
     turns = _EMPTY_USAGE
     for iteration in (wire.iterations or ())[:MAX_ITERATIONS]:
         others += iteration.type in _OF_OTHER_MODELS
+        units += iteration.type not in _KINDS and any(asdict(_normal(iteration)).values())
         if iteration.type == _COMPACTION:
             usage = _sum_of(usage, _normal(iteration))
         elif iteration.type == _MESSAGE:
@@ -155,6 +182,7 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         reasoning_tokens=details.thinking_tokens,
         web_search_calls=calls.web_search_requests,
         other_model_calls=others or None,
+        unknown_units=units or None,
     )
     if has_unread:
         return replace(usage, unexplained_tokens=UNREADABLE)
@@ -351,6 +379,9 @@ def _normal(wire: _Usage | _Iteration) -> TokenUsage:
         else writes.ephemeral_1h_input_tokens or 0,
         output_tokens=wire.output_tokens,
         unexplained_tokens=min((written or 0) - (for_a_time or 0), 0) or None,
+        unknown_cache_write_tokens=None
+        if for_a_time is None
+        else max((written or 0) - for_a_time, 0) or None,
     )
 
 
@@ -396,8 +427,7 @@ def _counts(
 
 
 def _iterations(value: bytes) -> tuple[list[dict[str, Any]], bool]:
-    """Return the readable counts of each sampling that has a type, and whether one of them cannot
-    be read.
+    """Return the readable counts of each sampling, and whether one of them cannot be read.
 
     `value` is a list of a usage whose members were read, so it is valid JSON.
     """
@@ -407,8 +437,20 @@ def _iterations(value: bytes) -> tuple[list[dict[str, Any]], bool]:
         kind = (
             bytes(usage_members(item).get("type", msgspec.Raw(b""))).strip(b'"').decode("latin-1")
         )
-        if kind in _KINDS:
-            counts, is_unread = _counts(item)
-            found.append({**counts, "type": kind})
-            has_unread |= is_unread
+        counts, is_unread = _counts(item)
+        known = {name: n for name, n in counts.items() if name in _Iteration.__struct_fields__}
+        found.append({**known, "type": kind})
+        has_unread |= is_unread
     return found, has_unread
+
+
+def _paths_in(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """Yield the paths of the members of a usage or of a sampling, written with dots."""
+    for name in kind.__struct_fields__:
+        if name in _OBJECTS:
+            yield from (f"{name}.{path}" for path in _paths_in(_OBJECTS[name]))
+        else:
+            yield name
+
+
+_NAMES = known_names(_paths_in(_Usage), {"output_tokens_details": OUTPUT, "cache_creation": WRITES})

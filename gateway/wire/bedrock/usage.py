@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.pricing.unknown_counts import known_names, unknown_counts, with_unknown
 from gateway.wire.foreign_json import count_in, is_unread, objects_in, text_in
 from gateway.wire.observed import stated_word
 
@@ -21,6 +22,17 @@ _COUNTS = (
     "cacheReadInputTokens",
     "cacheWriteInputTokens",
     "totalTokens",
+)
+# Recorded answers have the counts of the cache under both names.
+_NAMES = known_names(
+    {
+        *_COUNTS,
+        "cacheReadInputTokenCount",
+        "cacheWriteInputTokenCount",
+        "cacheDetails.inputTokens",
+        "cacheDetails.ttl",
+    },
+    {},
 )
 
 
@@ -44,8 +56,10 @@ def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
         cache_write_1h_tokens=_written_for(wire, "1h"),
         output_tokens=answer,
         unexplained_tokens=gap,
+        unknown_cache_write_tokens=_written_otherwise(wire, written),
     )
-    return None if usage == _EMPTY_USAGE else usage
+    found = None if usage == _EMPTY_USAGE else usage
+    return with_unknown(found, unknown_counts(wire, _NAMES))
 
 
 def _has_unread(wire: dict[str, Any]) -> bool:
@@ -75,6 +89,13 @@ def _unexplained(wire: dict[str, Any], counted: int) -> int | None:
     )
     total, whole = count_in(wire, "totalTokens"), counted + sum(cached)
     return None if total in (None, counted, whole) else total - whole
+
+
+def _written_otherwise(wire: dict[str, Any], written: int | None) -> int | None:
+    """Return the tokens written to the cache for a time that has no name here, None if all have."""
+    named = sum(_written_for(wire, ttl) or 0 for ttl in ("5m", "1h"))
+    has_details = bool(objects_in(wire, "cacheDetails"))
+    return max((written or 0) - named, 0) or None if has_details else None
 
 
 def _written_for(wire: dict[str, Any], ttl: str) -> int | None:

@@ -12,6 +12,13 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import UNREADABLE, UNREADABLE_USAGE, TokenUsage
+from gateway.domain.pricing.unknown_counts import (
+    INPUT,
+    OUTPUT,
+    known_names,
+    unknown_counts,
+    with_unknown,
+)
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 from gateway.wire.foreign_json import count_in, is_unread, object_of, objects_in, text_in
 from gateway.wire.observed import stated_word
@@ -34,6 +41,18 @@ _COUNTS = ("promptTokenCount", "candidatesTokenCount", "thoughtsTokenCount")
 # ai.google.dev/api, "Modality". Videos and documents cost as text.
 _KINDS = frozenset({"TEXT", "IMAGE", "VIDEO", "AUDIO", "DOCUMENT"})
 _ALL_COUNTS = (*_MODALITIES, "thoughtsTokenCount", "totalTokenCount")
+_NAMES = known_names(
+    {
+        *_ALL_COUNTS,
+        *(f"{what}TokensDetails.modality" for what in _MODALITIES.values()),
+        *(f"{what}TokensDetails.tokenCount" for what in _MODALITIES.values()),
+        "promptTokenDetails",  # of embeddings of a text, as recorded
+    },
+    {
+        f"{what}TokensDetails": OUTPUT if what == "candidates" else INPUT
+        for what in _MODALITIES.values()
+    },
+)
 
 
 def usage_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -49,12 +68,13 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
     """Return the token counts of a decoded `usageMetadata`; None if it has no count."""
     prompt, candidates, thoughts = (count_in(members, name) for name in _COUNTS)
     if prompt is None and candidates is None and thoughts is None:
-        return UNREADABLE_USAGE if _has_unread(members) else None
+        unread = UNREADABLE_USAGE if _has_unread(members) else None
+        return with_unknown(unread, unknown_counts(members, _NAMES))
     tool_results = count_in(members, "toolUsePromptTokenCount") or 0
     read = (*_details(members, "prompt"), *_details(members, "toolUsePrompt"))
     written = _details(members, "candidates")
     answer = _output(members, candidates or 0, thoughts or 0)
-    return TokenUsage(
+    usage = TokenUsage(
         input_tokens=_input(prompt, tool_results),
         cached_input_tokens=count_in(members, "cachedContentTokenCount") or 0,
         audio_input_tokens=_of_kind(read, "AUDIO"),
@@ -68,6 +88,7 @@ def usage_of(members: dict[str, Any]) -> TokenUsage | None:
         unknown_input_tokens=_of_unknown_kind(read),
         unknown_output_tokens=_of_unknown_kind(written),
     )
+    return with_unknown(usage, unknown_counts(members, _NAMES))
 
 
 def tier_of(members: dict[str, Any]) -> str | None:

@@ -5,9 +5,11 @@ their form.
 from __future__ import annotations
 
 from gateway.domain.operation import Operation
+from gateway.domain.policy.request_fields import ANSWERED_LATER
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest
 from gateway.wire.openai import error
+from gateway.wire.openai.request.member_names import refuse_later
 from gateway.wire.openai.request.read import read_request
 
 
@@ -21,8 +23,8 @@ class OpenAIDialect:
         read = read_request(operation, body)
         if "messages" not in read.members and operation is Operation.CHAT:
             raise InvalidRequest("'messages' is missing. Nothing was sent.", param="messages")
-        if "background" in read.members and operation is Operation.RESPONSES:
-            _refuse_background(read)
+        if not ANSWERED_LATER.isdisjoint(read.members):
+            refuse_later(read)
         return read
 
     def error_body(
@@ -36,16 +38,3 @@ class OpenAIDialect:
     ) -> bytes:
         """Return the event that ends a stream with an error after its start."""
         return error.error_event(code, message, is_responses=operation is Operation.RESPONSES)
-
-
-def _refuse_background(read: RequestBody) -> None:
-    """Raise `InvalidRequest` if a request for a response asks to be answered later: its usage would
-    come after the answer, and nothing of it could be settled.
-    """
-    place = read.members["background"]
-    if read.body[place.start : place.end] not in (b"null", b"false"):
-        raise InvalidRequest(
-            "'background' is not offered: the usage would come after the answer. Leave it out, and "
-            "stream the answer if it takes long. Nothing was sent.",
-            param="background",
-        )

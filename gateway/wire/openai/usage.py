@@ -13,19 +13,21 @@ vLLM's `multimodal_tokens` are not read: on a self-hosted engine every token cos
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
 
 from gateway.domain.pricing.repeated_usage import dearer
-from gateway.domain.pricing.tokens import (
-    MOST_TOKENS,
-    UNREADABLE,
-    UNREADABLE_USAGE,
-    TokenUsage,
+from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, UNREADABLE_USAGE, TokenUsage
+from gateway.domain.pricing.unknown_counts import (
+    UNITS,
+    WRITES,
+    known_names,
+    unknown_counts,
+    with_unknown,
 )
-from gateway.wire.foreign_json import count_from_json, is_nothing
+from gateway.wire.foreign_json import count_from_json, is_nothing, names_in, value_of
 from gateway.wire.observed import stated_word
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.openai.usage_names import (
@@ -34,6 +36,7 @@ from gateway.wire.openai.usage_names import (
     HOLDER_PATHS,
     INPUT_TEXT,
     INPUT_VIDEO,
+    KNOWN_NAMES,
     OUTPUT_TEXT,
     TOTAL,
     WRITES_5M,
@@ -114,6 +117,17 @@ class _Item(msgspec.Struct):
     type: msgspec.Raw = msgspec.Raw()
     action: msgspec.Raw = msgspec.Raw()
     status: msgspec.Raw = msgspec.Raw()
+    environment: msgspec.Raw = msgspec.Raw()
+
+
+class _Requests(msgspec.Struct):
+    num_requests: Count | None = None
+
+
+class _ToolUsage(msgspec.Struct):
+    """Counts of tools beside a response's usage (openai 3.57.0, types/beta/beta_response.py)."""
+
+    web_search: _Requests | None = None
 
 
 class _Action(msgspec.Struct):
@@ -149,8 +163,6 @@ _PARTS = {
     "cache_write_tokens": _LIFETIMES,
 }
 _decode_meta = msgspec.json.Decoder(_Meta).decode
-# Mistral's (mistralai 3.7.0, models/usageinfo.py), OpenAI's of sound, and Cohere's.
-_OTHER_UNITS = frozenset({"prompt_audio_seconds", "seconds", "search_units"})
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_breakdown = msgspec.json.Decoder(_Breakdown | None).decode
 # One decoder for each word: an odd member costs itself alone.
@@ -162,20 +174,41 @@ _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_timings = msgspec.json.Decoder(_Timings).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
-# Output items of `/v1/responses` for tools that the provider runs and charges per call. The other
-# tools cost tokens.
+# Output items of `/v1/responses` for tools that the provider runs and charges per call.
 _CALLS = {
     b'"web_search_call"': "web_search_calls",
     b'"file_search_call"': "file_search_calls",
     b'"code_interpreter_call"': "code_interpreter_calls",
     b'"image_generation_call"': "image_generation_calls",
 }
+# Items that cost their tokens alone: of the model, of tools that the caller runs, and of tools
+# without a fee (openai 3.57.0, types/responses/response_output_item.py; OpenRouter's clock, and its
+# searches, which its usage counts). Those of any other type are calls of a tool that has no price
+# here.
+_OF_TOKENS = frozenset(
+    f'"{name}"'.encode()
+    for name in names_in(
+        "message reasoning compaction program program_output additional_tools function_call "
+        "function_call_output custom_tool_call custom_tool_call_output computer_call "
+        "computer_call_output tool_search_call tool_search_output local_shell_call "
+        "local_shell_call_output shell_call_output apply_patch_call apply_patch_call_output "
+        "mcp_call mcp_list_tools mcp_approval_request mcp_approval_response openrouter:datetime "
+        "openrouter:web_search"
+    )
+)
+# A shell in a container of OpenAI's is billed as its code interpreter is, by the container; one
+# of the caller's has another environment, or none (developers.openai.com/api/docs/pricing,
+# "Containers", 2026-11-29; types/responses/response_function_shell_tool_call.py).
+_SHELL, _CONTAINER = b'"shell_call"', b'"container'
 _SEARCH = b'"web_search_call"'
 _COMPLETED, _FAILED = b'"completed"', frozenset({b'"failed"', b'"incomplete"'})
 # Actions of a web search that read a page that was found. "Search actions incur a tool call cost"
 # (developers.openai.com/api/docs/guides/tools-web-search, 2026-11-28), and the page names no cost
 # of these. An action that is not stated counts as a search.
 _FREE_ACTIONS = frozenset({"open_page", "find_in_page"})
+_IMAGES = "image_generation_calls"
+_TOOL_NAMES = known_names({"web_search.num_requests"}, {"image_gen": _IMAGES})
+_decode_tool_usage = msgspec.json.Decoder(_ToolUsage).decode
 _decode_action = msgspec.json.Decoder(_Action).decode
 
 
@@ -206,22 +239,25 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the token counts of a usage of any server; marked if it states other units too, for
-    which no price is known.
+    """Return the token counts of a usage of any server, with the counts that the table of names
+    does not have.
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return UNREADABLE_USAGE
-    usage = _listed_usage(raw)
-    if not _has_other_units(bytes(raw)):
-        return usage
-    return msgspec.structs.replace(usage or TokenUsage(), unexplained_tokens=UNREADABLE)
+    try:
+        return _listed_usage(raw, usage_decoder(is_strict=True)(raw))
+    except _UNREADABLE:
+        unknown = unknown_counts(value_of(bytes(raw)), KNOWN_NAMES)
+        return with_unknown(_listed_usage(raw, None), unknown)
 
 
-def _listed_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
-    """Return the token counts of a usage of any server, by the table of names."""
+def _listed_usage(raw: msgspec.Raw | bytes, decoded: msgspec.Struct | None) -> TokenUsage | None:
+    """Return the token counts of a usage of any server, by the table of names. `decoded` is the
+    usage if it has no other ones.
+    """
     has_unread = False
     try:
-        usage, lookup = usage_decoder()(raw), lookup_in(bytes(raw))
+        usage, lookup = decoded or usage_decoder()(raw), lookup_in(bytes(raw))
     except _UNREADABLE:
         found, has_unread = _counts(raw)
         usage, lookup = msgspec.convert(found, usage_type()), ALL
@@ -264,8 +300,8 @@ def with_billed_units(usage: TokenUsage | None, meta: msgspec.Raw) -> TokenUsage
     billed = {name: value for name, value in found.items() if not _is_zero(bytes(value))}
     if not billed:
         return usage
-    if any(name not in _WHOLES for name in billed):
-        return msgspec.structs.replace(usage or TokenUsage(), unexplained_tokens=UNREADABLE)
+    if others := billed.keys() - set(_WHOLES):
+        return with_unknown(usage, {UNITS: len(others)})
     stated = usage_from_wire(units)
     return usage if stated is None else stated if usage is None else dearer(usage, stated)
 
@@ -273,19 +309,6 @@ def with_billed_units(usage: TokenUsage | None, meta: msgspec.Raw) -> TokenUsage
 def _is_zero(value: bytes) -> bool:
     """Return True if a figure is 0 or is not there."""
     return value in (b"null", b"{}") or is_nothing(value) or count_from_json(value) == 0
-
-
-def _has_other_units(raw: bytes) -> bool:
-    """Return True if a usage states units that are no tokens: seconds of sound, or searches of a
-    rerank.
-    """
-    if b"seconds" not in raw and b"_units" not in raw:
-        return False
-    try:
-        members: Mapping[str, msgspec.Raw] = _decode_members(without_halves(raw))
-    except _UNREADABLE:
-        return False
-    return any(not _is_zero(bytes(members[name])) for name in _OTHER_UNITS & members.keys())
 
 
 def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
@@ -301,7 +324,8 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
         return usage
     found, has_unread = _counts(raw)
     total = None if has_unread else found.get(TOTAL)
-    return TokenUsage(input_tokens=total) if total else None
+    units = None if usage is None else usage.unknown_units
+    return TokenUsage(input_tokens=total, unknown_units=units) if total or units else None
 
 
 def usage_from_groq(raw: msgspec.Raw | bytes, *, model: str | None) -> TokenUsage | None:
@@ -373,6 +397,9 @@ def usage_of_choices(ended: Sequence[TokenUsage], *, choices: int) -> TokenUsage
         cached_input_tokens=None if cached is None else cached // choices,
         output_tokens=_total(usage.output_tokens for usage in ended),
         unexplained_tokens=sum(usage.unexplained_tokens or 0 for usage in ended) or None,
+        unknown_input_tokens=max(usage.unknown_input_tokens or 0 for usage in ended) or None,
+        unknown_output_tokens=sum(usage.unknown_output_tokens or 0 for usage in ended) or None,
+        unknown_units=sum(usage.unknown_units or 0 for usage in ended) or None,
     )
 
 
@@ -430,7 +457,7 @@ def _word_in(raw: msgspec.Raw | bytes, name: str) -> str | None:
 def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
     """Return the usage plus the calls of the provider's own tools in a response's `output` items.
 
-    Tools that were not called stay None; items of unknown shapes are ignored. Calls that the usage
+    Tools that were not called stay None; items without a type are ignored. Calls that the usage
     itself reports stand: xAI's output also lists calls that failed, which are not billed.
     """
     calls: dict[str, Any] = calls_in(output)
@@ -442,23 +469,46 @@ def calls_in(output: msgspec.Raw, *, only_completed: bool = False) -> dict[str, 
     """Return the calls of the provider's own tools in a response's `output` items, by their counts'
     names. `only_completed`: those alone whose status says so.
     """
-    if bytes(output).find(b"_call") < 0:
-        return {}
     try:
         items = decode_few(output, _Item)
     except _UNREADABLE:
         return {}
     return Counter(
-        _CALLS[kind]
+        name
         for item in items
-        if (kind := bytes(item.type)) in _CALLS
-        and not _is_free(item)
+        if (name := _call_of(item)) is not None
         and (
             bytes(item.status) == _COMPLETED
             if only_completed
             else bytes(item.status) not in _FAILED
         )
     )
+
+
+def calls_of_tool_usage(raw: msgspec.Raw) -> dict[str, int]:
+    """Return the calls in a response's `tool_usage`, by their counts' names; the tokens of images
+    stand for one call. OpenAI leaves out calls there, so it may be fewer than the output lists.
+    """
+    calls: dict[str, int] = dict(unknown_counts(value_of(bytes(raw)), _TOOL_NAMES))
+    if calls.get(_IMAGES):
+        calls[_IMAGES] = 1
+    try:
+        searches = _decode_tool_usage(raw).web_search
+    except _UNREADABLE:
+        return calls
+    if searches is not None and (n := searches.num_requests or 0) > 0:
+        calls["web_search_calls"] = n
+    return calls
+
+
+def _call_of(item: _Item) -> str | None:
+    """Return the count of the call that an output item is; None if it costs its tokens alone."""
+    kind = bytes(item.type)
+    if kind in _OF_TOKENS or not kind.startswith(b'"') or _is_free(item):
+        return None
+    if kind == _SHELL:
+        return "code_interpreter_calls" if _CONTAINER in bytes(item.environment) else None
+    return _CALLS.get(kind, UNITS)
 
 
 def _is_free(item: _Item) -> bool:
@@ -484,6 +534,8 @@ def _settle_rare(counts: dict[str, int]) -> None:
         written = counts.setdefault("cache_write_tokens", sum(lifetimes))
         if written == sum(lifetimes) and counts.get(WRITES_5M):
             counts.setdefault("cache_write_1h_tokens", 0)
+        if written > sum(lifetimes):
+            counts[WRITES] = written - sum(lifetimes)
     for whole, names in _PARTS.items():
         excess = sum(counts.get(name, 0) for name in names) - counts.get(whole, 0)
         if excess > 0 and whole in counts:

@@ -1,5 +1,6 @@
-"""Lists the places of each count in a usage of OpenAI's dialect, as its servers write them, and
-makes the decoder of such a usage from the list; judges no usage.
+"""Lists the places of each count in a usage of OpenAI's dialect, as its servers write them, and the
+members that cost nothing beside those; makes the decoder of such a usage from the lists; judges no
+usage.
 
 `openai_compatible` is every server without a row of its own, so the names of other gateways count
 too. The places of one count must agree. If they do not, the dearer reading counts: fewer cached
@@ -9,6 +10,7 @@ tokens, and more of anything else. A 0 beside another number of these is a defau
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, lru_cache
@@ -18,6 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import msgspec
 
 from gateway.domain.pricing.repeated_usage import dearer_count
+from gateway.domain.pricing.unknown_counts import INPUT, OUTPUT, WRITES, known_names
 
 # The range of 64 bits; a longer number is not a count and fits in no column.
 LEAST, MOST = -(2**63), 2**63 - 1
@@ -58,6 +61,11 @@ _MOONSHOT = "Moonshot's answers: promptfoo pull request 10132, QuantumNous/new-a
 _SGLANG = "sglang 0.5.23"
 _XAI = "docs.x.ai/developers/pricing and .../tools/tool-usage-details"
 _PERPLEXITY = "Perplexity's answers of sonar-deep-research"
+_GROQ = "groq 1.7.0, types/completion_usage.py"
+_MISTRAL = "recorded answers of Mistral"
+_CEREBRAS = "Cerebras' API reference: usage of chats"
+_SAMBANOVA = "SambaNova's answers, as several clients read them"
+_VOYAGE = "Voyage AI's API reference: usage of multimodal embeddings"
 _SPELLING = "no server's type has it; it follows the names that some have"
 # One line a name: the count, the place ("input." and "output." are details under each of their
 # names), and its source. Looked up on 2026-11-24 and 2026-11-28.
@@ -137,18 +145,71 @@ _NAMES: tuple[tuple[str, str, str], ...] = (
     ("x_search_calls", "server_side_tool_usage_details.x_search_calls", _XAI),
     ("code_interpreter_calls", "server_side_tool_usage_details.code_interpreter_calls", _XAI),
     ("file_search_calls", "server_side_tool_usage_details.file_search_calls", _XAI),
+    ("image_generation_calls", "server_side_tool_usage_details.image_generation_calls", _XAI),
+)
+# Members that cost nothing beside the counts above: a part of one of them whose kind has its price,
+# the whole of some, a time, or an amount of money. xAI bills calls of MCP by their tokens, and its
+# `x_posts_fetched` are in no price list (docs/provider-facts.md). Looked up on 2026-11-29.
+_HARMLESS: tuple[tuple[str, str], ...] = (
+    ("output.accepted_prediction_tokens", _OPENAI),
+    ("output.rejected_prediction_tokens", _OPENAI),
+    ("input.cached_tokens_details.text_tokens", _OPENAI),
+    ("input.cached_tokens_details.image_tokens", _OPENAI),
+    ("input.multimodal_tokens", _VLLM),
+    ("output.tool_output_tokens", _VLLM),
+    ("prompt_cache_miss_tokens", _DEEPSEEK),
+    ("num_cached_tokens", _MISTRAL),
+    ("image_tokens", _CEREBRAS),
+    ("text_tokens", _VOYAGE),
+    ("image_pixels", _VOYAGE),
+    ("server_tool_use.web_fetch_requests", _LITELLM),
+    ("server_tool_use.tool_search_requests", _LITELLM),
+    ("server_tool_use_details.tool_calls_requested", _OPENROUTER),
+    ("server_tool_use_details.tool_calls_executed", _OPENROUTER),
+    ("server_side_tool_usage_details.mcp_calls", _XAI),
+    ("server_side_tool_usage_details.x_posts_fetched", _XAI),
+    ("server_side_tool_usage_details.x_users_fetched", _XAI),
+    ("num_server_side_tools_used", _XAI),
+    ("num_sources_used", _XAI),
+    ("context_details", _XAI),  # the tokens of the last turn
+    ("cost_in_usd_ticks", _XAI),
+    ("cost", _OPENROUTER),
+    ("cost_details", _OPENROUTER),
+    ("is_byok", _OPENROUTER),
+    ("queue_time", _GROQ),
+    ("prompt_time", _GROQ),
+    ("completion_time", _GROQ),
+    ("total_time", _GROQ),
+    ("time_to_first_token", _SAMBANOVA),
+    ("search_context_size", _PERPLEXITY),
+    ("service_tier", _MISTRAL),
+    ("inference_geo", _LITELLM),
+    ("speed", _LITELLM),
 )
 
 
-def _places() -> Iterator[CountPlace]:
-    """Yield all places in their order, details under each of their names."""
-    for count, name, source in _NAMES:
-        head, *rest = name.split(".")
-        for details in DETAILS.get(head, (head,)):
-            yield CountPlace(count, (details, *rest), source)
+def _paths(name: str) -> Iterator[Path]:
+    """Yield the paths of a name, details under each of theirs."""
+    head, *rest = name.split(".")
+    for details in DETAILS.get(head, (head,)):
+        yield details, *rest
 
 
-PLACES: tuple[CountPlace, ...] = tuple(_places())
+PLACES: tuple[CountPlace, ...] = tuple(
+    CountPlace(count, path, source) for count, name, source in _NAMES for path in _paths(name)
+)
+HARMLESS_PATHS = frozenset(path for name, _ in _HARMLESS for path in _paths(name))
+_LIFETIME = re.compile(r"cache_write_\d+[mh]_tokens")
+KNOWN_NAMES = known_names(
+    map(".".join, {place.path for place in PLACES} | HARMLESS_PATHS),
+    dict.fromkeys(_INPUT, INPUT)
+    | dict.fromkeys(_OUTPUT, OUTPUT)
+    | {
+        ".".join(place.path[:-1]): WRITES
+        for place in PLACES
+        if _LIFETIME.fullmatch(place.name) and len(place.path) > 1
+    },
+)
 COUNT_PATHS = frozenset(place.path for place in PLACES)
 # The paths of the objects that hold counts.
 HOLDER_PATHS = frozenset(
@@ -182,28 +243,40 @@ MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
 
 
 @cache  # the details have several names and one type
-def _struct_of(paths: frozenset[Path], name: str) -> type[msgspec.Struct]:
-    """Return a struct type for the members at these paths, each of which may be absent."""
-    below: Mapping[str, set[Path]] = defaultdict(set)
-    for head, *rest in paths:
-        below[head] |= {tuple(rest)} if rest else set()
-    fields: list[tuple[str, Any, Any]] = [
-        (head, (_struct_of(frozenset(rest), "Details") if rest else Count) | None, None)
-        for head, rest in below.items()
-    ]
-    return msgspec.defstruct(name, fields, gc=False)
+def _struct_of(
+    counts: frozenset[Path], others: frozenset[Path], name: str, *, is_strict: bool
+) -> type[msgspec.Struct]:
+    """Return a struct type for the members at these paths, each of which may be absent; the others
+    stay undecoded. If it is strict, a member of another name cannot be decoded.
+    """
+    below: Mapping[str, tuple[set[Path], set[Path]]] = defaultdict(lambda: (set(), set()))
+    leaves: dict[str, tuple[Any, Any]] = {}
+    for which, paths in enumerate((counts, others)):
+        for head, *rest in paths:
+            if rest:
+                below[head][which].add(tuple(rest))
+            else:
+                leaves[head] = (msgspec.Raw, msgspec.Raw()) if which else (Count | None, None)
+    fields: list[tuple[str, Any, Any]] = [(head, *leaf) for head, leaf in leaves.items()]
+    for head, (inner, more) in below.items():
+        kind = _struct_of(frozenset(inner), frozenset(more), "Details", is_strict=is_strict)
+        fields.append((head, kind | None, None))
+    return msgspec.defstruct(name, fields, gc=False, forbid_unknown_fields=is_strict)
 
 
 @cache  # takes 10 ms to create, and most processes never need it
-def usage_type() -> type[msgspec.Struct]:
-    """Return the struct type of a usage with all members of the table."""
-    return _struct_of(frozenset(place.path for place in PLACES), "Usage")
+def usage_type(*, is_strict: bool = False) -> type[msgspec.Struct]:
+    """Return the struct type of a usage with all counts of the table; if it is strict, with all
+    other members of the table too, and with none beside these.
+    """
+    others = HARMLESS_PATHS if is_strict else frozenset()
+    return _struct_of(COUNT_PATHS, others, "Usage", is_strict=is_strict)
 
 
 @cache
-def usage_decoder() -> Callable[[msgspec.Raw | bytes], msgspec.Struct]:
+def usage_decoder(*, is_strict: bool = False) -> Callable[[msgspec.Raw | bytes], msgspec.Struct]:
     """Return the function that decodes such a usage."""
-    return msgspec.json.Decoder(usage_type()).decode
+    return msgspec.json.Decoder(usage_type(is_strict=is_strict)).decode
 
 
 class Lookup(NamedTuple):

@@ -4,7 +4,7 @@ its name, or drops all of them and keeps their names.
 
 from __future__ import annotations
 
-from gateway.domain.policy.request_fields import FEATURES
+from gateway.domain.policy.request_fields import ANSWERED_LATER, FEATURES
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.wire.translation.conversation import (
     MOST_TOOL_NAME_CHARS,
@@ -19,7 +19,7 @@ MOST_NAME_CHARS = 128
 NEVER_DROPPED = frozenset(
     {
         "prompt",
-        "background",
+        *ANSWERED_LATER,
         *FEATURES["stored_state"].members,
         *FEATURES["rerouting"].members,
     }

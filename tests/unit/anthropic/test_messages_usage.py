@@ -42,6 +42,7 @@ NORMAL = TokenUsage(
     cached_input_tokens=1000,
     cache_write_tokens=600,
     cache_write_1h_tokens=300,
+    unknown_cache_write_tokens=100,
     output_tokens=50,
     reasoning_tokens=30,
     web_search_calls=2,
@@ -295,9 +296,11 @@ def test_a_negative_lifetime_does_not_hide_in_a_sum() -> None:
     assert (usage.cache_write_tokens, usage.is_plausible) == (-20, False)
 
 
-@pytest.mark.parametrize("name", ["cache_creation", "server_tool_use", "iterations"])
-def test_a_group_of_another_type_marks_the_usage(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "units"), [("cache_creation", None), ("server_tool_use", 7), ("iterations", None)]
+)
+def test_a_group_of_another_type_marks_the_usage(name: str, units: int | None) -> None:
     """The figures beside it are still read, member by member."""
     assert read({"input_tokens": "10", "output_tokens": 5, name: 7}) == TokenUsage(
-        input_tokens=10, output_tokens=5, unexplained_tokens=UNREADABLE
+        input_tokens=10, output_tokens=5, unexplained_tokens=UNREADABLE, unknown_units=units
     )

@@ -223,7 +223,7 @@ def usage(wire: Any) -> TokenUsage | None:
             {"prompt_tokens": 9, "completion_tokens": {"reasoning_tokens": 3}, "total_tokens": 1.5},
             TokenUsage(input_tokens=9, unexplained_tokens=UNREADABLE),
         ),
-        (  # below the details that any provider reports, nothing is read
+        (  # below the details that any provider reports, all tokens are of an unknown kind
             {
                 "prompt_tokens": 9,
                 "completion_tokens": "",
@@ -231,7 +231,7 @@ def usage(wire: Any) -> TokenUsage | None:
                     "a_details": {"b_details": {"c_details": {"d_details": 1}}}
                 },
             },
-            TokenUsage(input_tokens=9, unexplained_tokens=UNREADABLE),
+            TokenUsage(input_tokens=9, unknown_input_tokens=1, unexplained_tokens=UNREADABLE),
         ),
         (  # xAI: reasoning beside the answer, as the total shows
             {

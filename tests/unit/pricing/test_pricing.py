@@ -709,3 +709,12 @@ def test_the_saving_by_a_cache_is_the_uncached_price_less_the_charges() -> None:
     rates = dict.fromkeys(UNCACHED_KINDS.values(), Decimal(3))
     assert cache_saving_nusd(receipt, usd_per_mtok=rates) == 7 * 3_000 - 2_100
     assert cache_saving_nusd(receipt[:1], usd_per_mtok=rates) == 0
+
+
+@pytest.mark.parametrize("name", TokenUsage.__struct_fields__)
+def test_text_alone_is_known_by_the_order_of_the_fields(name: str) -> None:
+    """A field that moves would send rare counts on the usual way, which does not price them."""
+    usual = {"input_tokens", "cached_input_tokens", "cache_write_tokens", "output_tokens"}
+    usual |= {"reasoning_tokens", "unexplained_tokens"}
+    assert TokenUsage(**{name: 1}).is_text_alone is (name in usual)
+    assert TokenUsage(**{name: 0}).is_text_alone

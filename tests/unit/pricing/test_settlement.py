@@ -499,3 +499,12 @@ def test_a_fee_of_each_request_is_charged_once() -> None:
 def test_what_was_not_served_has_no_fee() -> None:
     """A refused request is not billed."""
     assert charged(None, was_served=False, fee=UNCOUNTED).cost_nusd == 0
+
+
+def test_units_of_an_unknown_name_are_held_unless_the_engine_is_ones_own() -> None:
+    """An engine's next version may count what nobody bills."""
+    usage = TokenUsage(input_tokens=10, output_tokens=5, unknown_units=3)
+    found = charged(usage)
+    assert summary(found)[:2] == (UsageSource.UNKNOWN, None)
+    own = charged(usage, is_self_hosted=True)
+    assert (own.usage, own.cost_nusd, own.is_suspect) == (USAGE, 30_000, False)

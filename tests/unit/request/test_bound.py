@@ -322,6 +322,60 @@ def test_writes_to_the_cache_are_held_at_the_listed_or_the_stated_rate(
     assert own.nusd == hard(price).nusd
 
 
+@pytest.mark.parametrize(
+    ("provider", "model", "kind"),
+    [
+        *(
+            ("gemini", model, TokenKind.IMAGE_OUTPUT)
+            for model in (
+                "gemini-2.0-flash-preview-image-generation",
+                "gemini-2.5-flash-image",
+                "gemini-3-pro-image-preview",
+                "imagen-4.0-generate-001",
+            )
+        ),
+        ("openai", "gpt-image-1", TokenKind.IMAGE_OUTPUT),
+        ("openai", "chatgpt-image-latest", TokenKind.IMAGE_OUTPUT),
+        ("openrouter", "google/gemini-2.5-flash-image", TokenKind.IMAGE_OUTPUT),
+        ("openrouter", "openai/GPT-5-Image-mini", TokenKind.IMAGE_OUTPUT),
+        ("xai", "grok-2-image-1212", TokenKind.IMAGE_OUTPUT),
+        *(
+            ("vertex", model, SPOKEN)
+            for model in (
+                "gemini-2.5-flash-native-audio-preview-09-2025",
+                "gemini-2.5-pro-preview-tts",
+                "gemini-live-2.5-flash",
+            )
+        ),
+        ("openai", "gpt-4o-audio-preview", SPOKEN),
+        ("openai", "gpt-audio-mini", SPOKEN),
+        ("openai", "tts-1-hd", SPOKEN),
+        ("gemini", "gemini-2.5-flash", None),
+        ("openai", "gpt-4o", None),
+        ("anthropic", "claude-opus-4-8", None),
+    ],
+)
+def test_a_model_that_draws_or_speaks_unasked_needs_the_rate(
+    provider: str, model: str, kind: TokenKind | None
+) -> None:
+    """Its pictures cost twelve times its text, and a plain request was held at the rate of text."""
+    at = {"provider": provider, "model": model}
+    if kind is None:
+        assert hard(priced(), **at).is_certain
+        return
+    missing = Unpriced(where=f"model: {kind}", field=f"{kind}_usd_per_mtok", listed_as=kind)
+    found = hard(priced(), **at)
+    assert (found.unpriced, found.is_certain) == (missing, False)
+    assert hard(priced(kind), **at).nusd >= 10 * 9 * 1000
+    for more in ({"listed": frozenset({str(kind)})}, {"is_self_hosted": True}):
+        assert hard(priced(), **at, **more).is_certain
+    route = Route(name="assistant", deployments=("one",))
+    vectors = factories.facts(Operation.EMBEDDINGS, output_bound_tokens=None)
+    of = factories.deployment(is_self_hosted=False, **at)
+    found = bound_of(vectors, route=route, deployment=of, price=priced(), bounds_rounds=True)
+    assert found.unpriced is None, "vectors have no answer"
+
+
 def test_a_lifetime_that_nothing_prices_has_no_bound() -> None:
     """OpenAI's list has no figure for twelve hours."""
     missing = hard(priced(), lifetimes="12h").unpriced

@@ -26,7 +26,7 @@ from gateway.wire.anthropic.answer.shapes import (
     is_odd_block,
     is_odd_kind,
     is_odd_message,
-    note_search,
+    note_hosted_call,
     word_in,
 )
 from gateway.wire.anthropic.answer.splices import renamed, with_cost
@@ -52,7 +52,7 @@ from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
-MAX_BLOCKS = 10_000  # of a message that are looked at for searches
+MAX_BLOCKS = 10_000  # of a message that are looked at for calls of tools
 _MESSAGE = b'"message"'
 _DELTA, _START = b'"content_block_delta"', b'"content_block_start"'
 _MESSAGE_START, _MESSAGE_DELTA = b'"message_start"', b'"message_delta"'
@@ -107,7 +107,7 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
     if bytes(message.content).find(b"server_tool_use") >= 0:
-        _note_searches(observed, message.content)
+        _note_hosted_calls(observed, message.content)
     if usage is None or not usage.output_tokens or observed.is_error:
         _collect_content(observed, message.content)
         observed.has_odd = not (observed.has_content or observed.is_error) and is_odd_message(body)
@@ -116,11 +116,11 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
     return part
 
 
-def _note_searches(observed: Observed, content: msgspec.Raw) -> None:
-    """Record the web searches among the blocks of a message."""
+def _note_hosted_calls(observed: Observed, content: msgspec.Raw) -> None:
+    """Record the calls of the provider's own tools among the blocks of a message."""
     with suppress(*UNREADABLE):
         for block in msgspec.json.decode(content, type=list[msgspec.Raw])[:MAX_BLOCKS]:
-            note_search(observed, block)
+            note_hosted_call(observed, block)
 
 
 def _collect_content(observed: Observed, content: msgspec.Raw) -> None:
@@ -203,7 +203,7 @@ class MessageStream:
         if kind == _DELTA:
             self._note_content(decoded.delta)
         elif kind == _START:
-            note_search(self.observed, decoded.content_block)
+            note_hosted_call(self.observed, decoded.content_block)
             self._note_content(decoded.content_block)
         elif kind == _MESSAGE_START:
             return self._begin(event, payload, decoded.message)

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from gateway.domain.pricing.unknown_counts import UNITS
 from gateway.wire.foreign_json import has_others, names_in, object_of
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
@@ -60,6 +61,16 @@ class _ServerBlock(msgspec.Struct):
 
 
 _SERVER_USE, _SEARCH = b'"server_tool_use"', b'"web_search"'
+# Tools without a fee of their own (fetching, the search for tools), those whose time is billed and
+# held with the request (code), and the advisor, which `iterations` count (anthropic 2.14.0,
+# types/beta/beta_server_tool_use_block.py).
+_OTHER_TOOLS = frozenset(
+    f'"{name}"'.encode()
+    for name in names_in(
+        "web_fetch code_execution bash_code_execution text_editor_code_execution advisor "
+        "tool_search_tool_regex tool_search_tool_bm25"
+    )
+)
 _SEARCH_RESULT = b'"web_search_tool_result"'
 # Kinds of blocks and of their pieces whose content is read.
 _KNOWN_BLOCKS = names_in(
@@ -119,17 +130,20 @@ def is_content(block: MessageBlock) -> bool:
     return bool(generated_text(block) or text_in(block.data) or text_in(block.signature))
 
 
-def note_search(observed: Observed, block: msgspec.Raw | bytes) -> None:
-    """Record a block that is a web search of the provider's own; one that failed "will not be
-    billed" (platform.claude.com/docs, "Web search tool", 2026-11-28).
+def note_hosted_call(observed: Observed, block: msgspec.Raw | bytes) -> None:
+    """Record a block that is a call of a tool of the provider's own; a search that failed "will not
+    be billed" (platform.claude.com/docs, "Web search tool", 2026-11-28).
     """
-    if bytes(block).find(b"web_search") < 0:
+    text = bytes(block)
+    if text.find(b"server_tool_use") < 0 and text.find(b"web_search") < 0:
         return
     with suppress(*UNREADABLE):
         found = _decode_server_block(block)
         kind = bytes(found.type)
         if kind == _SERVER_USE and bytes(found.name) == _SEARCH:
             observed.note_call("web_search_calls")
+        elif kind == _SERVER_USE and bytes(found.name) not in _OTHER_TOOLS:
+            observed.note_call(UNITS)
         elif kind == _SEARCH_RESULT and bytes(found.content).startswith(b"{"):
             observed.note_call("web_search_calls", -1)  # its content is an error, and no list
 

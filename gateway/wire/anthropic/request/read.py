@@ -21,6 +21,7 @@ from gateway.domain.policy.request_fields import (
     tier_feature,
 )
 from gateway.domain.providers.members.effects import ELSEWHERE
+from gateway.domain.providers.unasked import PREVIOUS
 from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
@@ -121,6 +122,9 @@ def _read(body: bytes) -> RequestBody:
         hosted=tuple(needs.hosted),
         cache_lifetimes=frozenset(needs.lifetimes),
         has_files=needs.has_files,
+        stored=frozenset(needs.stored),
+        sound=needs.sound,
+        maybe_sound=needs.maybe_sound,
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),
         grown=grown_sizes(body, partial(size_of_body, tools=tools, is_sized=needs.is_sized))
@@ -161,6 +165,8 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
                 needs.note_member(name)
+                if name == PREVIOUS:
+                    needs.stored.add(name)  # only the ids of responses are known to the ledger
         elif name not in KNOWN_MEMBERS:
             unknown.append(name)
         if name in ELSEWHERE:

@@ -15,7 +15,7 @@ from gateway.wire.anthropic.answer.shapes import (
     is_odd_block,
     is_odd_kind,
     is_odd_message,
-    note_search,
+    note_hosted_call,
 )
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
@@ -153,7 +153,7 @@ class MessagesReader:
         if kind == "tool_use":
             return self._start_call(_index(event), block)
         if kind in _OF_SERVER:
-            note_search(self.observed, msgspec.json.encode(block))
+            note_hosted_call(self.observed, msgspec.json.encode(block))
         return self._pieces(_texts_of(block, kind), block)
 
     def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
@@ -272,7 +272,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             calls, text = calls + 1, name + arguments
         else:
             if kind in _OF_SERVER:
-                note_search(observed, msgspec.json.encode(block))
+                note_hosted_call(observed, msgspec.json.encode(block))
             pieces = _texts_of(block, kind)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
         events += found

@@ -38,7 +38,12 @@ from gateway.wire.openai.answer.shapes import (
     without_halves_of_pairs,
 )
 from gateway.wire.openai.error import error_event, read_error
-from gateway.wire.openai.usage import calls_in, usage_from_wire, with_tool_calls
+from gateway.wire.openai.usage import (
+    calls_in,
+    calls_of_tool_usage,
+    usage_from_wire,
+    with_tool_calls,
+)
 from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
@@ -256,6 +261,9 @@ def _note_calls(observed: Observed, response: ResponseBody, completed: Mapping[s
     lists failed ones, which are not billed.
     """
     listed = calls_in(response.output)
+    if is_there(response.tool_usage):
+        for name, n in calls_of_tool_usage(response.tool_usage).items():
+            listed[name] = max(listed.get(name, 0), n)
     if not listed and not observed.calls:
         return  # nearly every response
     stated = usage_of(response) or TokenUsage()

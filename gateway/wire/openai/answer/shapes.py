@@ -92,6 +92,7 @@ class ResponseBody(msgspec.Struct):
     usage: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
     service_tier: str | None = None
+    tool_usage: msgspec.Raw = ABSENT
 
 
 class ResponseEvent(msgspec.Struct):

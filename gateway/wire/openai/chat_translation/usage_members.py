@@ -78,7 +78,10 @@ def input_details(usage: TokenUsage) -> dict[str, Any]:
         }
     )
     if lifetimes:  # OpenAI's types require these two
+        named = sum(lifetimes.values()) + (usage.unknown_cache_write_tokens or 0)
         lifetimes = {"ttl_30m_tokens": 0, "ttl_12h_tokens": 0} | lifetimes
+        if (rest := (usage.cache_write_tokens or 0) - named) > 0:
+            lifetimes["ttl_5m_tokens"] = rest
     return known(
         {
             "cached_tokens": usage.cached_input_tokens,

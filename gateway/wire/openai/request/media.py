@@ -24,6 +24,12 @@ from gateway.wire.json_bounds import MAX_LOOKED_AT, check_values, is_numeric
 from gateway.wire.openai.request.hosted import hosted_tool
 from gateway.wire.openai.request.member_names import refuse_variant
 from gateway.wire.openai.request.needs import Needs
+from gateway.wire.openai.request.sounds import (
+    Sound,
+    sound_of_data_url,
+    sound_of_name,
+    sound_of_type,
+)
 from gateway.wire.openai.request.tools import features_of_tools
 
 _TOKENS = ("input", "prompt")  # may be arrays of numbers
@@ -95,10 +101,12 @@ _NAMES_A_TOOL = frozenset(
 _NO_TOOL_IN = frozenset({"caller", "executed_tools", "tool_calls", "tools"})
 _ADDRESSES = ("http:", "https:", "file:", "ftp:", "gs:", "s3:", "//", "\\\\", "/\\", "\\/")
 _DROPPED = dict.fromkeys(map(ord, "\t\r\n"))  # by URL parsers, anywhere in an address
+_MOST_SCHEME_CHARS = 64
 _LOOKED_AT_TEXT = 512  # letters in which an address begins
 # Members with the bytes of a file or a sound, and the objects whose `data` holds them.
 _BYTES = frozenset({"file_data", "fileData"})
 _HOLD_BYTES = frozenset({"inline_data", "inlineData", "input_audio"})
+_MEDIA_TYPES = frozenset({"media_type", "mediaType", "mime_type", "mimeType"})
 _FILE_NAMES = frozenset({"filename", "file_name", "fileName"})
 _BLANKS = "".join(map(chr, range(33))) + "\x7f\x85\xa0\u2028\u2029\u3000\ufeff"
 # Members with text for the model, in items and parts that contain text.
@@ -224,6 +232,8 @@ def _walk(top: str, tree: Any, needs: Needs) -> int:
             elif key in _TOOLS_IN or not words:
                 _note_definition(top, key, value, kind=kind, needs=needs)
             past = _PAST.get(kind) if type(kind) is str else None
+            if not _BYTES.isdisjoint(value):
+                _note_untyped(top, value, needs)
             for name, inner in value.items():
                 if name in _FREE or name == past:
                     free.append(inner)
@@ -260,6 +270,8 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
         needs.leave("other_maximum", f"{top}: {kind}")
     if kind.startswith(_PICTURE_TYPES) and not kind.endswith("_call"):
         needs.capabilities.add("vision")
+        if "video" in kind:
+            needs.hear(Sound.MAYBE, f"{top}: {kind[:64]}")
     source = item.get("source")
     if isinstance(source, dict) and "data" in source:
         _note_source(top, source, needs, is_document=kind == "document")
@@ -323,10 +335,14 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
     """Record the needs of a member of a message's item or part, by its name."""
     if name in _PICTURES:
         needs.capabilities.add("vision")
+        if name.startswith("video"):
+            needs.hear(Sound.MAYBE, f"{top}: {name}")
     elif name in _SOUNDS:
         needs.leave("audio", f"{top}: {name}")
     elif name in _FILES or (name == "audio" and isinstance(value, dict) and "id" in value):
         needs.leave("stored_state", f"{top}: {name}")
+        if name == "audio":  # an earlier answer, which is read again as a sound
+            needs.hear(Sound.YES, f"{top}: audio.id")
     elif name == "uuid" or name in _TENSORS:  # vLLM finds pictures by it, of any team
         needs.leave("engine_control", f"{top}: {name}")
     elif name in _DOCUMENTS:
@@ -338,8 +354,23 @@ def _note_member(top: str, name: str, value: Any, needs: Needs) -> None:
         _note_bytes(top, name, value, needs)
     elif name in _HOLD_BYTES and isinstance(value, dict):
         _note_bytes(top, name, value.get("data"), needs)
-    elif name in _FILE_NAMES and isinstance(value, str) and not is_file_name(value):
-        needs.leave("remote_media", f"{top}: {name}")
+    elif name in _FILE_NAMES and isinstance(value, str):
+        if not is_file_name(value):
+            needs.leave("remote_media", f"{top}: {name}")
+        if sound_of_name(value) is Sound.YES:
+            needs.hear(Sound.YES, f"{top}: {name}")
+
+
+def _note_untyped(top: str, file: Mapping[str, Any], needs: Needs) -> None:
+    """Record that the bytes of a file may be a sound, if neither the bytes nor a member beside them
+    state their type: a translation sends them as a PDF, other servers look at them.
+    """
+    names = [file[name] for name in _FILE_NAMES | _MEDIA_TYPES if isinstance(file.get(name), str)]
+    for name in _BYTES & file.keys():
+        data = file[name]
+        is_typed = not isinstance(data, str) or ":" in data[:_MOST_SCHEME_CHARS]  # an address
+        if not is_typed and all(sound_of_name(one) and sound_of_type(one) for one in names):
+            needs.hear(Sound.MAYBE, f"{top}: {name}")
 
 
 def _note_bytes(top: str, name: str, value: Any, needs: Needs) -> None:
@@ -352,12 +383,15 @@ def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
     """Record the needs of a text that is not for the model: an upstream may fetch it, or it is a
     picture.
     """
+    if key in _MEDIA_TYPES:
+        needs.hear(sound_of_type(text), f"{top}: {key}")
     looked_at = text.lstrip(_BLANKS)[:_LOOKED_AT_TEXT].translate(_DROPPED).lower()
     start = looked_at[:11]
     if start.startswith("data:"):
         if start.startswith(("data:image", "data:video")):
             needs.capabilities.add("vision")
         needs.is_sized = False
+        needs.hear(sound_of_data_url(looked_at), f"{top}: {key[:64]}")
         if not holds_all(text.lstrip(_BLANKS), is_document=key in _DOCUMENTS):
             needs.leave("remote_media", f"{top}: {key[:64]}")
     elif (
@@ -366,6 +400,7 @@ def _note_address(top: str, key: str, text: str, needs: Needs) -> None:
         or (start and key[-3:].lower() in ("url", "uri"))
     ):
         needs.leave("remote_media", f"{top}: {key[:64]}")
+        needs.hear(sound_of_name(text), f"{top}: {key[:64]}")
 
 
 def _members_below(values: list[Any]) -> int:

@@ -1,5 +1,5 @@
-"""Refuses request members whose names two servers may read in two ways, and members that are too
-large to decode.
+"""Refuses request members whose names two servers may read in two ways, members that are too large
+to decode, and members that ask for an answer later.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from gateway.domain.policy.known_members import (
     by_folded,
     folded,
 )
-from gateway.domain.policy.request_fields import TEMPLATE_CONTROLS
+from gateway.domain.policy.request_fields import ANSWERED_LATER, TEMPLATE_CONTROLS
+from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest
 from gateway.wire.members import MalformedJson, decode_members, locate
 
@@ -64,6 +65,20 @@ def check_sizes(members: Mapping[str, msgspec.Raw]) -> None:
             raise InvalidRequest(
                 f"'{name}' has {size:,} bytes; at most {most:,} are read. Nothing was sent. "
                 "Send less.",
+                param=name,
+            )
+
+
+def refuse_later(read: RequestBody) -> None:
+    """Raise `InvalidRequest` if a request asks to be answered later: its usage would come after the
+    answer, and nothing of it could be settled.
+    """
+    for name in sorted(ANSWERED_LATER & read.members.keys()):
+        place = read.members[name]
+        if read.body[place.start : place.end] not in (b"null", b"false"):
+            raise InvalidRequest(
+                f"'{name}' is not offered: the usage would come after the answer. Leave it out, "
+                "and stream the answer if it takes long. Nothing was sent.",
                 param=name,
             )
 

@@ -12,8 +12,10 @@ from gateway.domain.pricing.cache_writes import (
     KNOWN_LIFETIMES,
     SHORTEST_LIFETIME,
 )
+from gateway.domain.providers.unasked import BRINGS_ITS_OWN
 from gateway.domain.request.request import HostedTool
 from gateway.wire.openai.request.hosted import HOSTED_TOOLS, hosted_member
+from gateway.wire.openai.request.sounds import Sound
 
 _ESCAPE = b"\\u"  # could spell any word
 _MARKS = (b"cache_control", b"prompt_cache_breakpoint", _ESCAPE)
@@ -31,7 +33,9 @@ class Needs:
     document, encoded tensors. `hosted` are the tools that the provider may run. `judge_tool` is
     that of the caller's dialect, for tools that are defined inside the prompt. `lifetimes` are the
     times for which the provider's cache is asked to keep a part of the prompt. `has_files` is True
-    for a file in the prompt.
+    for a file in the prompt. `stored` are the members that bring their own tools, model or maximum.
+    `sound` is the place of a part that is a sound without a member for sounds, and `maybe_sound` of
+    one that may be.
     """
 
     def __init__(self, judge_tool: JudgeTool) -> None:
@@ -43,12 +47,27 @@ class Needs:
         self.lifetimes: set[str] = set()
         self.is_sized = True
         self.has_files = False
+        self.stored: set[str] = set()
+        self.sound = self.maybe_sound = ""
+
+    @property
+    def is_unusual(self) -> bool:
+        """Return True if few requests have what was found."""
+        found = (self.lifetimes, self.has_files, self.stored, self.sound, self.maybe_sound)
+        return any(found)
 
     def leave(self, feature: str, where: str) -> None:
         """Record that the request needs a deployment's permission for a feature, with the place in
         the request that needs it.
         """
         self.features.setdefault(feature, where)
+
+    def hear(self, sound: Sound, where: str) -> None:
+        """Record the first part that is a sound, and the first one that may be one."""
+        if sound is Sound.YES:
+            self.sound = self.sound or where
+        elif sound is Sound.MAYBE:
+            self.maybe_sound = self.maybe_sound or where
 
     def note_tool(self, feature: str, tool: HostedTool) -> None:
         """Record the permission that a tool needs, and the tool if the provider may run it: not an
@@ -59,7 +78,11 @@ class Needs:
             self.hosted.append(tool)
 
     def note_member(self, name: str) -> None:
-        """Record a member of the request if it is a tool that the provider runs."""
+        """Record a member of the request if it is a tool that the provider runs, or if it brings
+        tools of its own.
+        """
+        if name in BRINGS_ITS_OWN:
+            self.stored.add(name)
         if (tool := hosted_member(name)) is not None:
             self.hosted.append(tool)
 

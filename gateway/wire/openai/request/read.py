@@ -22,6 +22,7 @@ from gateway.domain.policy.request_fields import (
     tier_feature,
 )
 from gateway.domain.providers.members.effects import ELSEWHERE
+from gateway.domain.providers.unasked import PREVIOUS
 from gateway.domain.request.request import HostedTool, RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
@@ -148,9 +149,14 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         round_limits=round_limits(members) if hosted else (),
         unlisted_parts=parts,
     )
-    if plain is None and (needs.lifetimes or needs.has_files):
+    if plain is None and needs.is_unusual:
         facts = structs.replace(
-            facts, cache_lifetimes=frozenset(needs.lifetimes), has_files=needs.has_files
+            facts,
+            cache_lifetimes=frozenset(needs.lifetimes),
+            has_files=needs.has_files,
+            stored=frozenset(needs.stored),
+            sound=needs.sound,
+            maybe_sound=needs.maybe_sound,
         )
     return RequestBody(facts, body, places)
 
@@ -216,7 +222,8 @@ def _needs(operation: Operation, fields: Fields, members: Mapping[str, msgspec.R
     and nested values.
     """
     needs = Needs(feature_of)
-    _note_names(members, needs, known=SCORING if operation in PAIRING else KNOWN_MEMBERS)
+    known = SCORING if operation in PAIRING else KNOWN_MEMBERS
+    _note_names(operation, members, needs, known=known)
     _note_values(operation, fields, members, needs)
     if "tools" in members:
         tools = read_tools(members["tools"])
@@ -243,7 +250,9 @@ def _note_nested(operation: Operation, name: str, value: msgspec.Raw, needs: Nee
         media.note_needs(name, encoded, needs)
 
 
-def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs, *, known: frozenset[str]) -> None:
+def _note_names(
+    operation: Operation, members: Mapping[str, msgspec.Raw], needs: Needs, *, known: frozenset[str]
+) -> None:
     """Record the permissions that the members' names need, and the names that are not known."""
     unknown = []
     for name, value in members.items():
@@ -252,6 +261,8 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs, *, known: froz
             if bytes(value) not in (_NULL, b"false"):
                 needs.leave(feature, name)
                 needs.note_member(name)
+                if name == PREVIOUS and operation is not Operation.RESPONSES:
+                    needs.stored.add(name)  # only the ids of responses are known to the ledger
         elif name not in known:
             unknown.append(name)
         if name in ELSEWHERE:
@@ -270,6 +281,7 @@ def _note_values(
     if prompt.startswith(b"{") or (operation is Operation.RESPONSES and prompt != _NULL):
         needs.leave("stored_state", "prompt")
         needs.hosted.append(HostedTool(name="prompt", where="prompt"))  # it may name tools
+        needs.stored.add("prompt")
     if (
         fields.service_tier is not None
         and (feature := tier_feature(fields.service_tier)) is not None

@@ -1,0 +1,120 @@
+"""States what a model, or a thing that is stored at a provider, may do without being asked in the
+request: bring tools or a maximum of its own, answer in pictures or speech, hear any
+part, charge a picture beyond the window.
+
+Facts only: `domain.request.unpriced` and `domain.request.bound` decide with them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from decimal import Decimal
+from fnmatch import fnmatchcase
+
+# Members that name a thing stored at the provider, with tools, a model, a prompt or a maximum of
+# its own, which no request shows: OpenAI's stored prompt and conversation (whose items may be
+# `additional_tools`: openai 3.57.0, types/responses/response_input_item_param.py), Google's cached
+# content with its `tools` (google-genai 3.6.1, types.py), Mistral's conversation with an agent's.
+# No page states what a thread of Anthropic brings. 2026-11-29.
+BRINGS_ITS_OWN = frozenset({"cachedContent", "cached_content", "conversation", "prompt", "thread"})
+# In responses the ledger knows the id, so that the earlier request was bounded as well.
+PREVIOUS = "previous_response_id"
+# Models that are stored configurations, by provider, and the word by which a deployment lists one.
+# "Each preset can manage: ... Model selection ... Generation parameters ... Tools, including
+# OpenRouter server tools" (openrouter.ai/docs/guides/features/presets, 2026-11-29). Bedrock takes
+# the ARN of a stored prompt as `modelId` (botocore, bedrock-runtime, Converse), with its tools and
+# `inferenceConfig`. `ag:` is the name of an agent at Mistral.
+STORED_MODELS: Mapping[str, tuple[str, str]] = {
+    "openrouter": ("*@preset/*", "preset"),
+    "bedrock": ("*:prompt/*", "prompt"),
+    "mistral": ("ag:*", "agent"),
+}
+# Models that may answer in pictures or speech without being asked, by the names that Google, OpenAI
+# and xAI give them (genai-prices 0.2.3 and the tables of ai.google.dev/gemini-api/docs/models,
+# 2026-11-29). OpenAI's `gpt-audio` speaks only if `modalities` ask for it, and is here because a
+# proxy may ask by itself.
+_UNASKED: Mapping[str, tuple[str, ...]] = {
+    "image_output": ("*-image*", "*imagen-*", "*dall-e*", "*nano-banana*"),
+    "audio_output": ("*-audio*", "*-live*", "*-realtime*", "*-tts*", "*tts-*", "*lyria*"),
+}
+# Models that hear a sound in any part of the prompt, by provider: Gemini takes a file by its type
+# (ai.google.dev/gemini-api/docs/audio), OpenRouter resells such models, and another server of
+# OpenAI's dialect may be a proxy of one. Every other provider names a part for sound, and takes a
+# picture or a page alone in the others. 2026-11-29.
+_HEARING: Mapping[str, tuple[str, ...]] = {
+    "gemini": ("*",),
+    "vertex": ("*",),
+    "openai_compatible": ("*",),
+    "openrouter": ("*gemini*", "openrouter/*", "*audio*", "*omni*", "*voxtral*"),
+}
+_HEARING_ANYWHERE = ("*-audio*", "*-omni*", "*-realtime*", "*gemini*", "*voxtral*")
+# A picture is billed there for 2,833 tokens and 5,667 a tile, and takes 85 and 170 in the window
+# (developers.openai.com/api/docs/guides/images-vision, gpt-4o-mini, 2026-11-28).
+_DEAR_PICTURES = ("*gpt-4o-mini*",)
+DEAR_PICTURE_FACTOR = 34
+# Where a name may hide that model: an alias of one's own, as at Azure. A name of another of
+# OpenAI's families, or of another company at OpenRouter, is believed.
+_HIDING = frozenset({"azure_openai", "openai", "openrouter"})
+_FAMILIES = re.compile(
+    r"(?:openai/)?(?:ft:)?(?:babbage|chatgpt-|codex-|computer-use-|davinci|gpt-(?:[0-9]|audio|image|"
+    r"oss|realtime)|o[0-9](?:$|-))"
+)
+# It costs USD 0.15 a million tokens of input, 0.165 in one region, and 0.30 if it is fine-tuned
+# (genai-prices 0.2.3 and OpenAI's price page). A price above twice that is another model's.
+MOST_DEAR_PICTURES_USD_PER_MTOK = Decimal("0.60")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unasked:
+    """The facts about a deployment's model.
+
+    `stored` is the word for a stored configuration that stands instead of the model, None for a
+    model. `kinds` are the kinds of tokens in which it may answer unasked.
+    `hears` is True if it may hear a sound in any part of the prompt. `has_dear_pictures` is True
+    if it charges a picture for more tokens than it takes in the window, and
+    `may_hide_dear_pictures` if its name may stand for such a model.
+    """
+
+    stored: str | None = None
+    kinds: tuple[str, ...] = ()
+    hears: bool = False
+    has_dear_pictures: bool = False
+    may_hide_dear_pictures: bool = False
+
+    @property
+    def is_special(self) -> bool:
+        """Return True if a plain request may do what it does not ask for."""
+        return self.stored is not None or bool(self.kinds)
+
+
+def unasked_of(provider: str, model: str) -> Unasked:
+    """Return the facts about a model of a provider by its name."""
+    pattern, word = STORED_MODELS.get(provider, ("", ""))
+    name = model.lower()
+    return Unasked(
+        stored=word if pattern and fnmatchcase(model, pattern) else None,
+        kinds=tuple(kind for kind, patterns in _UNASKED.items() if _fits(name, patterns)),
+        has_dear_pictures=_fits(name, _DEAR_PICTURES),
+        may_hide_dear_pictures=_is_hidden(provider, name),
+        hears=_fits(name, _HEARING.get(provider, _HEARING_ANYWHERE)),
+    )
+
+
+def _is_hidden(provider: str, name: str) -> bool:
+    """Return True if a name at a provider may be an alias of any of OpenAI's models."""
+    if provider not in _HIDING:
+        return False
+    if "@preset/" in name:
+        return True
+    if _FAMILIES.match(name) is not None:
+        return False
+    vendor, slash, _ = name.partition("/")
+    is_of_another = provider == "openrouter" and slash and vendor not in ("openai", "openrouter")
+    return not is_of_another
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    """Return True if one of the patterns fits a name."""
+    return any(fnmatchcase(name, one) for one in patterns)
