@@ -79,8 +79,9 @@ class Administration:
             made = logins.ensure_logins(
                 self._database, self._url, self._home, given=given, renews=renews
             )
-            with self._database.begin() as connection:
-                close_to_others(connection)
+            if not made.sql:  # else an administrator has yet to make some of them
+                with self._database.begin() as connection:
+                    close_to_others(connection)
         return made
 
     def role_problem(self, address: str, purpose: LoginPurpose) -> str | None:
