@@ -26,7 +26,6 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from gateway.domain.database_server import HeldLock
-from gateway.domain.logins import LoginPurpose, login_name
 from gateway.domain.words import host_and_port
 from gateway.errors import (
     BadUsage,
@@ -36,7 +35,7 @@ from gateway.errors import (
     ReadOnlyDatabase,
     UnsuitableDatabase,
 )
-from gateway.storage.postgres import poolers
+from gateway.storage.postgres import poolers, refused_logins
 from gateway.storage.postgres.locks import HELD, LEADERS
 
 # A vanished server is noticed within 25 s, instead of the two hours of Linux.
@@ -123,14 +122,6 @@ _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
 # SQLSTATE classes about the server's state and not about the statement: invalid transaction state,
 # rollback, resources, object state, system error, internal error.
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
-# The words of a server that answered and refused the login; it may start or stop too.
-_REFUSALS = (
-    "password",
-    "not permitted to log in",
-    "permission denied for database",
-    "does not exist",
-    "pg_hba.conf",
-)
 _NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
 # Errors in a session that lacks the search path, role or statement of the one before it.
 _OF_ANOTHER_SESSION = frozenset(
@@ -558,29 +549,6 @@ class Database:
         """Return the login for messages."""
         return str(self._login.get("user", "the login"))
 
-    def _remedy_of(self, reason: str) -> str:
-        """Return what lets a refused login in. libpq gives no SQLSTATE, so its words decide."""
-        database, user = str(self._login.get("dbname", "")), _quoted(self._user)
-        is_own = self._user in (login_name(database, purpose) for purpose in LoginPurpose)
-        if "password" in reason and is_own:
-            return (
-                "Give it another password: tollgate db upgrade --new-passwords. If its time is "
-                f"over, as an administrator: ALTER ROLE {user} VALID UNTIL 'infinity';"
-            )
-        if "password" in reason:
-            return f"Fix the password in {self._setting}, or the login's VALID UNTIL."
-        if "log in" in reason:
-            return f"As an administrator: ALTER ROLE {user} LOGIN;"
-        if "permission denied for database" in reason:
-            grant = f"GRANT CONNECT ON DATABASE {_quoted(database)} TO {user};"
-            upgrade = "Run: tollgate db upgrade. Or, a" if is_own else "A"
-            return f"{upgrade}s the owner of the database: {grant}"
-        if "does not exist" in reason and 'database "' in reason:
-            return f"Create it (CREATE DATABASE … ENCODING 'UTF8'), or fix {self._setting}."
-        if "does not exist" in reason:
-            return f"Run: tollgate db upgrade, which makes it, or fix {self._setting}."
-        return f"See pg_hba.conf, or fix {self._setting}."
-
     def _lock_holders(self) -> str:
         """Return the sessions that have a lock of Tollgate now, for a message; empty if they cannot
         be asked for.
@@ -622,10 +590,10 @@ class Database:
             is_full = any(
                 words in reason for words in _NO_SLOT
             )  # libpq gives no SQLSTATE for a refused connection
-            if "FATAL" in reason and any(words in reason for words in _REFUSALS):
+            if refused_logins.is_refusal(reason):
                 raise DatabaseUnavailable(
                     f"Postgres at {self.name} does not let {self._user} in: {reason}. "
-                    f"{self._remedy_of(reason)}"
+                    f"{refused_logins.remedy(self._login, reason, setting=self._setting)}"
                 ) from error
             remedy = (
                 "End idle sessions, or raise max_connections."
