@@ -1,4 +1,4 @@
-"""Attacks on 2026-11-29: the remedy for a lost right or login changed nothing, and said success.
+"""Attacks on 2026-11-29: the remedy for a lost right or login changed nothing, and printed success.
 
 For each break, `doctor` names a remedy. The test follows it to the letter, and the gateway's own
 login works again.
@@ -62,7 +62,7 @@ def test_the_remedy_that_doctor_names_works(cli: Cli, database_url: str, broken:
 def test_the_message_of_a_refused_login_has_its_remedy(
     cli: Cli, database_url: str, broken: str
 ) -> None:
-    """The gateway's log and `/readyz` said "Start it, or fix TOLLGATE_DATABASE_URL"."""
+    """The gateway's log and `/readyz` had "Start it, or fix TOLLGATE_DATABASE_URL"."""
     with cli.toolbox.open_address(LoginPurpose.GATEWAY) as address:
         _run(database_url, BREAKS[broken])
         with (
@@ -83,7 +83,7 @@ def test_the_message_of_a_refused_login_has_its_remedy(
 
 @pytest.mark.parametrize("broken", ["NOLOGIN", "over"])
 def test_upgrade_names_what_keeps_a_login_out(cli: Cli, database_url: str, broken: str) -> None:
-    """It said "see pg_hba.conf"."""
+    """Its words were "see pg_hba.conf"."""
     _run(database_url, BREAKS[broken])
     said = cli("db", "upgrade").err
     (remedy,) = re.findall(r"As an administrator: (ALTER ROLE [^;]+);", said)
@@ -137,7 +137,7 @@ def test_a_login_of_another_tollgate_database_may_not_enter(
 
 
 def _failures(cli: Cli) -> list[str]:
-    """Return what `doctor` says of the database, its rights and its logins, if it is not well."""
+    """Return the words of `doctor` about the database, rights and logins, if it is not well."""
     rows = json.loads(cli("doctor", "--format", "json").out)
     return [
         f"{row['finding']} {row['what to do']}"
@@ -148,7 +148,7 @@ def _failures(cli: Cli) -> list[str]:
 
 
 def _works(cli: Cli) -> bool:
-    """Return True if the gateway's login does in the gateway's role what serving needs."""
+    """Return True if the gateway's login can serve in the gateway's role."""
     with (
         cli.toolbox.open_address(LoginPurpose.GATEWAY) as address,
         closing(Database(address, role="tollgate_gateway")) as gateway,

@@ -127,14 +127,6 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         """
         return self.is_whole(usage) and self.can_become(usage)
 
-    @property
-    def has_unknown_units(self) -> bool:
-        """True if an earlier usage of the upstream counts something that no price is known for."""
-        running, dearest = self.running, self.dearest
-        return (running is not None and bool(running.unknown_units)) or (
-            dearest is not None and bool(dearest.unknown_units)
-        )
-
     def whole_of(self, final: TokenUsage) -> TokenUsage:
         """Return a final usage with each count that another usage of the answer states dearer, if
         it was final, or that it leaves out; the same object if there is none. It may contradict
@@ -325,12 +317,13 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = replace(
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
-        final = evidence.final
+        final, running, dearest = evidence.final, evidence.running, evidence.dearest
         if (
             usage.unknown_units
             or (final is not None and final.unknown_units)
-            or evidence.has_unknown_units
-        ):
+            or (running is not None and running.unknown_units)
+            or (dearest is not None and dearest.unknown_units)
+        ):  # no price is known for something that a usage of the upstream counts
             if not evidence.is_self_hosted:
                 return self.hold(usage, reported=reported or usage, is_suspect=True)
             usage = replace(usage, unknown_units=None)

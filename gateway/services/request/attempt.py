@@ -61,6 +61,7 @@ from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 log = structlog.get_logger()
 MOST_TIER_CHARS = 64
 _WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")  # of a finish reason or a service tier
+_USUAL_WORDS = frozenset({"stop", "length", "tool_calls", "end_turn", "completed", "default"})
 _ID = re.compile(r"[A-Za-z0-9_.:+/=-]{1,256}")  # of an answer, base64 included: LiteLLM's
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
 MOST_HOSTED = 32  # names of tools in one event
@@ -466,12 +467,18 @@ def _stored_word(stated: str | None) -> str | None:
     """Return an upstream's word as it is stored: `?` for a text of any other shape, which may be
     content.
     """
-    return stated if stated is None or _WORD.fullmatch(stated) else UNKNOWN_TIER
+    if stated is None or stated in _USUAL_WORDS or _WORD.fullmatch(stated):
+        return stated
+    return UNKNOWN_TIER
 
 
 def _stored_id(stated: str | None) -> str | None:
     """Return an upstream's id as it is stored; None for a text of any other shape."""
-    return stated if stated is None or _ID.fullmatch(stated) else None
+    if stated is None:
+        return None
+    # Nearly every id has letters, digits, hyphens and underscores alone.
+    is_usual = len(stated) <= 256 and stated.isascii() and stated.replace("-", "_").isidentifier()
+    return stated if is_usual or _ID.fullmatch(stated) else None
 
 
 class AdmittedRequest(Struct):

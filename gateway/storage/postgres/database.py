@@ -35,7 +35,8 @@ from gateway.errors import (
     ReadOnlyDatabase,
     UnsuitableDatabase,
 )
-from gateway.storage.postgres import poolers, refused_logins
+from gateway.storage import refused_logins
+from gateway.storage.postgres import poolers
 from gateway.storage.postgres.locks import HELD, LEADERS
 
 # A vanished server is noticed within 25 s, instead of the two hours of Linux.

@@ -123,8 +123,8 @@ def role_problem(database: Database, address: str, purpose: LoginPurpose) -> str
 
 
 def _role_problem(connection: psycopg.Connection[Any], user: str, role: str) -> str | None:
-    """Return what keeps a login from working in a role, with the SQL that ends it; None if nothing
-    does.
+    """Return the fault that keeps a login from working in a role, with the SQL that ends it; None
+    if nothing does.
     """
     name = sql.Identifier(user).as_string(connection)
     row = connection.execute(_STATE, (role, user)).fetchone()

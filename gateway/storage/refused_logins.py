@@ -28,8 +28,8 @@ def is_refusal(reason: str) -> bool:
 
 
 def remedy(login: Mapping[str, Any], reason: str, *, setting: str) -> str:
-    """Return what lets a refused login in; `login` has the connection's parameters, and `setting`
-    is the variable with its address.
+    """Return the remedy that lets a refused login in; `login` has the connection's parameters, and
+    `setting` is the variable with its address.
     """
     name, database = str(login.get("user", "the login")), str(login.get("dbname", ""))
     user = quoted(name)
