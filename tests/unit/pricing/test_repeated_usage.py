@@ -34,7 +34,7 @@ PARTS = (
     "audio_output_tokens",
     "image_output_tokens",
 )
-CALLS = tuple(f"{kind}_calls" for kind in CALL_KINDS)
+CALLS = tuple(sorted(f"{kind}_calls" for kind in CALL_KINDS))  # in one order for all workers
 EVERY_RATE = replace(
     price(),
     rates=tuple(Rate(kind=kind, usd_per_mtok=Decimal(10_000)) for kind in TokenKind),
