@@ -332,7 +332,11 @@ class FakeUpstreamAnswer:
         return sum(map(len, self.pieces[self._next : self._next + self.arrived]))
 
     async def _held(self, wait: Callable[[], Awaitable[object]]) -> None:
-        """Wait, without a pause of its own; raise as soon as the answer is given up."""
+        """Wait, without a pause of its own; raise as soon as the answer is given up, and from then
+        on, as an exchange that has failed does.
+        """
+        if self.given_up:
+            raise UpstreamTimeout("it stands still")
         self._held_task = task = asyncio.current_task()
         try:
             await wait()
