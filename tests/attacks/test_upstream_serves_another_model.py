@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.providers.routers import is_router
+from gateway.domain.providers.unasked import unasked_of
 from tests.attacks.settling import ask, only_event, policy
 from tests.gateway_process import Gateway
 from tests.integration.raw_upstream import RawUpstream, sends, whole
@@ -72,4 +72,4 @@ def test_an_answer_of_a_model_that_may_be_another_is_an_estimate(
     ],
 )
 def test_routers_are_known_by_their_names(provider: str, model: str, expected: bool) -> None:
-    assert is_router(provider, model) is expected
+    assert unasked_of(provider, model).is_router is expected

@@ -25,13 +25,11 @@ from gateway.domain.policy.dashboard_roles import DashboardRoles
 from gateway.domain.policy.idle_cost import IdleCost
 from gateway.domain.policy.listed_members import bounded_members
 from gateway.domain.policy.unlisted import REFUSE_UNLISTED, Unlisted
-from gateway.domain.pricing.cache_writes import writes_unasked
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
 from gateway.domain.providers.hosted_tools import SearchModels, search_model
 from gateway.domain.providers.known_hosts import Statement
-from gateway.domain.providers.routers import is_router
 from gateway.domain.providers.table import OutputLimit, ProviderFacts
 from gateway.domain.providers.unasked import Unasked, unasked_of
 
@@ -218,9 +216,7 @@ class Deployment:
     query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
-    is set if its model searches by itself, `writes_cache` is True if it may write to its
-    provider's cache unasked, and `is_router` if it chooses another model to answer. `unasked` has
-    the other facts about its model.
+    is set if its model searches by itself, and `unasked` has the other facts about its model.
     Under a hard budget `unlisted` decides on members whose effect on the cost is not known, and
     `listed` names those (parts too, as `reasoning.mode=pro`) that the operator knows to do nothing
     to it; `bounded_members` are those that each operation which it speaks itself may have.
@@ -264,8 +260,6 @@ class Deployment:
     hosted_tools: HostedToolsRule = HostedToolsRule.REFUSE
     hides_cache: bool = field(init=False, repr=False, compare=False)
     search_model: SearchModels | None = field(init=False, repr=False, compare=False)
-    writes_cache: bool = field(init=False, repr=False, compare=False)
-    is_router: bool = field(init=False, repr=False, compare=False)
     unasked: Unasked = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
@@ -281,9 +275,6 @@ class Deployment:
         object.__setattr__(self, "provider_facts", facts)
         object.__setattr__(self, "hides_cache", self.prompt_cache is PromptCache.SHARED)
         object.__setattr__(self, "search_model", searches)
-        writes = not self.is_self_hosted and writes_unasked(facts.name, self.model)
-        object.__setattr__(self, "writes_cache", writes)
-        object.__setattr__(self, "is_router", is_router(facts.name, self.model))
         object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}

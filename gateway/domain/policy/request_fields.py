@@ -229,7 +229,7 @@ ANSWERED_LATER = frozenset({"background", "deferred"})
 
 # Another model may answer, at another price, or a server may write more than the maximum that is
 # sent.
-WITHOUT_BOUND = frozenset({"rerouting", "other_maximum"})
+WITHOUT_BOUND = frozenset({REROUTING, "other_maximum"})
 
 # Top-level members that need permission for any value (null and false excepted).
 FEATURE_OF_MEMBER: dict[str, str] = {

@@ -6,7 +6,6 @@ of a write that a price does not list from here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from decimal import Decimal
 
@@ -34,14 +33,6 @@ FACTORS: Mapping[TokenKind, Decimal] = {
     TokenKind.CACHE_WRITE_30M: Decimal("1.25"),
     TokenKind.CACHE_WRITE_1H: Decimal(2),
 }
-# "From GPT-5.6 on" OpenAI's models write to their cache unasked, at a rate of its own (genai-prices
-# 0.2.3: 1.25 times the input). These are older. A model under a name of the caller's own, as at
-# Azure, may be any.
-_WRITING = frozenset({"openai", "azure_openai", "openrouter"})
-_OLDER = re.compile(
-    r"(?:openai/)?(?:gpt-[34]|gpt-5(?:\.[0-5])?(?:$|[^.0-9])|gpt-oss|chatgpt-4|o[134](?:$|-)|"
-    r"codex-mini|computer-use-preview|babbage|davinci)"
-)
 # The longest first. One that no schema names may be the longest that has a stated factor.
 _LONGEST = (
     ("12h", TokenKind.CACHE_WRITE_12H),
@@ -49,13 +40,6 @@ _LONGEST = (
     (ANY_LIFETIME, TokenKind.CACHE_WRITE_1H),
     ("30m", TokenKind.CACHE_WRITE_30M),
 )
-
-
-def writes_unasked(provider: str, model: str) -> bool:
-    """Return True unless a model is known to write nothing to its provider's cache unasked."""
-    if provider == "openrouter" and "/" in model and not model.startswith("openai/"):
-        return False
-    return provider in _WRITING and _OLDER.match(model) is None
 
 
 def longest_kind(lifetimes: Iterable[str]) -> TokenKind | None:

@@ -182,15 +182,15 @@ def settle(
     flagged; so is a possible one beside it, if the impossible one states more. The same applies to
     an answer to a prompt of 0 tokens, unless the request has none. A cost above the hold is
     charged, because the provider will bill it, and flagged. Our own figure stops at
-    `sent_output_tokens`, the maximum sent to the upstream,
-    and is flagged there. Tokens that the price or the service tier does not cover are held and
-    flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
-    number of calls nothing states is held, because the tokens alone would be too little. Of the
-    calls that a usage states and those that were seen, the more are charged, and flagged. Our own
-    figure of an answer that ended at its maximum is that maximum, as an estimate, and the hold if
-    none was sent: thinking is not in its text. Tokens of an unknown kind are charged as the dearest
-    kind that price and request allow, as an estimate; so are writes to a cache that were asked for,
-    by the provider's stated factor, if the price lists no rate of writes.
+    `sent_output_tokens`, the maximum sent to the upstream, and is flagged there. Tokens that the
+    price or the service tier does not cover are held and flagged, never charged as another kind; so
+    is every attempt whose tier is not known. A fee whose number of calls nothing states is held,
+    because the tokens alone would be too little. Of the calls that a usage states and those that
+    were seen, the more are charged, and flagged. Our own figure of an answer that ended at its
+    maximum is that maximum, as an estimate, and the hold if none was sent: thinking is not in its
+    text. Tokens of an unknown kind are charged as the dearest kind that price and request allow, as
+    an estimate; so are writes to a cache that were asked for, by the provider's stated factor, if
+    the price lists no rate of writes.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:

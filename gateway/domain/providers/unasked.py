@@ -65,6 +65,24 @@ _FAMILIES = re.compile(
 # (genai-prices 0.2.3 and OpenAI's price page). A price above twice that is another model's.
 MOST_DEAR_PICTURES_USD_PER_MTOK = Decimal("0.60")
 
+# "From GPT-5.6 on" OpenAI's models write to their cache unasked, at a rate of its own (genai-prices
+# 0.2.3: 1.25 times the input). These are older. A model under a name of the caller's own, as at
+# Azure, may be any.
+_WRITING = frozenset({"openai", "azure_openai", "openrouter"})
+_OLDER = re.compile(
+    r"(?:openai/)?(?:gpt-[34]|gpt-5(?:\.[0-5])?(?:$|[^.0-9])|gpt-oss|chatgpt-4|o[134](?:$|-)|"
+    r"codex-mini|computer-use-preview|babbage|davinci)"
+)
+# Models that choose another one, which is then billed:
+# openrouter.ai/docs/guides/routing/routers/auto-router, "you pay the rate of the selected model";
+# learn.microsoft.com/azure/foundry/openai/concepts/model-router;
+# docs.aws.amazon.com/bedrock/latest/userguide/prompt-routing.html. 2026-11-29.
+_ROUTERS: Mapping[str, tuple[str, ...]] = {
+    "openrouter": ("openrouter/*",),
+    "azure_openai": ("model-router*",),
+    "bedrock": ("*prompt-router*",),
+}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unasked:
@@ -74,7 +92,8 @@ class Unasked:
     model. `kinds` are the kinds of tokens in which it may answer unasked.
     `hears` is True if it may hear a sound in any part of the prompt. `has_dear_pictures` is True
     if it charges a picture for more tokens than it takes in the window, and
-    `may_hide_dear_pictures` if its name may stand for such a model.
+    `may_hide_dear_pictures` if its name may stand for such a model. `writes_cache` is True if it
+    may write to its provider's cache, and `is_router` if it chooses another model to answer.
     """
 
     stored: str | None = None
@@ -82,11 +101,13 @@ class Unasked:
     hears: bool = False
     has_dear_pictures: bool = False
     may_hide_dear_pictures: bool = False
+    writes_cache: bool = False
+    is_router: bool = False
 
     @property
     def is_special(self) -> bool:
         """Return True if a plain request may have effects that it does not ask for."""
-        return self.stored is not None or bool(self.kinds)
+        return self.stored is not None or bool(self.kinds) or self.writes_cache
 
 
 def unasked_of(provider: str, model: str) -> Unasked:
@@ -99,7 +120,16 @@ def unasked_of(provider: str, model: str) -> Unasked:
         has_dear_pictures=_fits(name, _DEAR_PICTURES),
         may_hide_dear_pictures=_is_hidden(provider, name),
         hears=_fits(name, _HEARING.get(provider, _HEARING_ANYWHERE)),
+        writes_cache=_writes_cache(provider, model),
+        is_router=_fits(model, _ROUTERS.get(provider, ())),
     )
+
+
+def _writes_cache(provider: str, model: str) -> bool:
+    """Return True unless a model is known to write nothing to its provider's cache unasked."""
+    if provider == "openrouter" and "/" in model and not model.startswith("openai/"):
+        return False
+    return provider in _WRITING and _OLDER.match(model) is None
 
 
 def _is_hidden(provider: str, name: str) -> bool:

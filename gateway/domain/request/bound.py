@@ -162,7 +162,6 @@ def bound_of(
         or facts.cache_lifetimes
         or facts.expansion_tokens is None
         or rounds
-        or deployment.writes_cache
         or deployment.unasked.is_special
         or deployment.provider_facts.refusal_fee_usd is not None
     ):
@@ -198,7 +197,7 @@ def _with_kinds(
     if _has_dear_pictures(deployment, price) and _may_show(facts, features):
         more_tokens = read_tokens * (DEAR_PICTURE_FACTOR - 1)
         nusd += hold_nusd(price, input_bound_tokens=more_tokens, output_bound_tokens=0)
-    if facts.cache_lifetimes or deployment.writes_cache:
+    if facts.cache_lifetimes or deployment.unasked.writes_cache:
         nusd += _writes_nusd(facts, deployment, price, read_tokens)
     there = deployment.provider_facts
     if there.refusal_fee_usd is not None and facts.operation in there.bills_refused:
@@ -211,7 +210,7 @@ def _writes_nusd(
 ) -> int:
     """Return the most that writes to the provider's cache cost beyond the dearest listed input."""
     lifetimes = facts.cache_lifetimes
-    if deployment.writes_cache and facts.operation not in WITHOUT_OUTPUT:
+    if deployment.unasked.writes_cache and facts.operation not in WITHOUT_OUTPUT:
         lifetimes |= {SHORTEST_LIFETIME}
     beyond = dearest_write_usd_per_mtok(lifetimes, price) - price.dearest(*INPUT_KINDS)
     return tokens_hold_nusd(prompt_tokens, usd_per_mtok=beyond) if beyond > 0 else 0

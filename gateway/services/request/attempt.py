@@ -390,7 +390,7 @@ class Attempt(Struct, kw_only=True):
             calls=self.observed.calls,
             is_self_hosted=deployment.is_self_hosted,
         )
-        if lifetimes or deployment.writes_cache:
+        if lifetimes or deployment.unasked.writes_cache:
             asked = longest_kind(lifetimes)
             evidence = replace(evidence, asked_writes=asked, has_stated_writes=True)
         if counted is not None:
@@ -652,7 +652,7 @@ def _event_template(choice: Choice, operation: Operation) -> UsageEvent:
         tpot_s=None,
         duration_s=0.0,
         overhead_s=None,
-        is_stand_in_price=price.is_flagged or deployment.is_router,
+        is_stand_in_price=price.is_flagged or deployment.unasked.is_router,
     )
 
 
@@ -700,8 +700,8 @@ def _begun_event(
 def _may_be_rerouted(facts: RequestFacts, deployment: Deployment) -> bool:
     """Return True if the provider may serve another model than the deployment's, and bill that."""
     if not facts.features or deployment.is_self_hosted:
-        return deployment.is_router
-    return deployment.is_router or (
+        return deployment.unasked.is_router
+    return deployment.unasked.is_router or (
         REROUTING in facts.features - deployment.unsent_features(facts.operation)
         and dict(facts.named).get(REROUTING) not in PLACE_MEMBERS
     )
