@@ -22,6 +22,7 @@ def test_choices_share_their_prompts_cached_tokens() -> None:
             "prompt_tokens_details": {"cached_tokens": 80},
             "completion_tokens": 10 + choice,
             "completion_tokens_details": {"reasoning_tokens": 1},
+            "total_tokens": 110 + choice // 2 + choice,
         }
         seen.note_running(
             msgspec.Raw(json.dumps(usage).encode()),

@@ -106,12 +106,18 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         return has_input and (usage.output_tokens is not None or not self.writes_output)
 
     @property
-    def is_single(self) -> bool:
+    def is_alone(self) -> bool:
         """Return True if no other usage than the final one was seen: so ends nearly every
         answer.
         """
-        has_repeated = self.dearest is not None or self.impossible is not None
-        return not has_repeated and (self.running is None or self.running == self.final)
+        is_repeated = self.dearest is not None or self.impossible is not None
+        return not is_repeated and (self.running is None or self.running == self.final)
+
+    @property
+    def has_unknown_units(self) -> bool:
+        """True if a usage of the upstream counts something that no price is known for."""
+        usages = (self.final, self.running, self.dearest)
+        return any(usage is not None and usage.unknown_units for usage in usages)
 
     def can_become(self, usage: TokenUsage) -> bool:
         """Return True if a usage contradicts neither itself nor the seen answer; a side may still
@@ -199,7 +205,7 @@ def settle(
     if final is not None and final.has_unread:
         running = None  # the final one may be any number, so no earlier one stands for it
     if final is not None and evidence.can_be(final):
-        if evidence.is_single:
+        if evidence.is_alone:
             return bill.charge(final, UsageSource.PROVIDER)
         if _is_not_below(final, running):
             whole, is_suspect = evidence.whole_of(final), evidence.is_contradicted(final)
@@ -317,13 +323,9 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = replace(
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
-        final, running, dearest = evidence.final, evidence.running, evidence.dearest
-        if (
-            usage.unknown_units
-            or (final is not None and final.unknown_units)
-            or (running is not None and running.unknown_units)
-            or (dearest is not None and dearest.unknown_units)
-        ):  # no price is known for something that a usage of the upstream counts
+        if usage.unknown_units or (
+            (usage is not evidence.final or not evidence.is_alone) and evidence.has_unknown_units
+        ):
             if not evidence.is_self_hosted:
                 return self.hold(usage, reported=reported or usage, is_suspect=True)
             usage = replace(usage, unknown_units=None)

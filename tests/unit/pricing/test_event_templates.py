@@ -18,12 +18,8 @@ from gateway.domain.routing.decide import Choice, Decision, Ranking, decide
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth, Slot
 from gateway.services.request.admission import AttemptGrant
-from gateway.services.request.attempt import (
-    MOST_OPENINGS,
-    AdmittedRequest,
-    Attempts,
-    EventTemplates,
-)
+from gateway.services.request.attempt import AdmittedRequest, Attempts
+from gateway.services.request.begun_event import MOST_OPENINGS, EventTemplates
 from gateway.services.request.meter import Meter
 from tests import factories
 from tests.fakes import FakeClock, FakeEjections, FakeJournal
