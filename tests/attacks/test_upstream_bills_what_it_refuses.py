@@ -18,7 +18,7 @@ from gateway.domain.request.bound import bound_of
 from tests import factories
 from tests.attacks.settling import ask, only_event, policy
 from tests.gateway_process import Gateway
-from tests.integration.raw_upstream import Answering, RawUpstream, sends, whole
+from tests.integration.raw_upstream import Answering, RawUpstream, raw_upstream, sends, whole
 
 FILTERED = {
     "error": {
@@ -56,9 +56,7 @@ def answering(status: str, body: object) -> Answering:
 
 @pytest.fixture(scope="module")
 def upstream() -> Iterator[RawUpstream]:
-    served = RawUpstream({name: answering(one[2], one[3]) for name, one in CASES.items()})
-    yield served
-    served.close()
+    yield from raw_upstream({name: answering(one[2], one[3]) for name, one in CASES.items()})
 
 
 @pytest.fixture(scope="module")

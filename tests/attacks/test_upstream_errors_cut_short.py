@@ -23,7 +23,7 @@ from gateway.wire.whole_forms import is_cut_short, usage_in_forms
 from tests import factories
 from tests.attacks.settling import ask, policy
 from tests.fakes import FakeUpstreamAnswer
-from tests.gateway_process import Gateway, new_database
+from tests.gateway_process import Gateway
 from tests.integration.raw_upstream import Answering, RawUpstream, raw_upstream, sends, whole
 from tests.unit.request.test_request_service import WHOLE, body, once, stage
 
@@ -223,14 +223,11 @@ def upstream() -> Iterator[RawUpstream]:
 @pytest.fixture(scope="module")
 def gateway(
     launch_gateway: Callable[..., Iterator[Gateway]],
-    postgres_url: str,
-    migrated_template: str,
+    module_database_url: str,
     upstream: RawUpstream,
 ) -> Iterator[Gateway]:
-    database = new_database(postgres_url, migrated_template)
     text = policy(upstream.url, dict.fromkeys(ANSWERS, "openai_compatible"))
-    yield from launch_gateway(text, next(database))
-    list(database)
+    yield from launch_gateway(text, module_database_url)
 
 
 @pytest.mark.parametrize("name", ANSWERS)
