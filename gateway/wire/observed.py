@@ -44,8 +44,8 @@ _OF_PROMPTS = (
     "unknown_input_tokens",
     "unknown_cache_write_tokens",
 )
-# A service tier or a place. An upstream can put a text anywhere, and none is stored.
-_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
+# A finish reason, a service tier or a place. An upstream can put a text anywhere, and none is stored.
+WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 # The reasons, in lower case, of an answer that ended at its maximum or at the window: OpenAI's and
 # Ollama's (openai 3.57.0), of responses, Anthropic's and Bedrock's (anthropic 2.14.0), Gemini's
 # (google-genai 3.6.1), Mistral's (mistralai 3.7.0). 2026-11-29.
@@ -257,7 +257,7 @@ class Observed(msgspec.Struct, kw_only=True):
 
     def note_finish(self, reason: str | None) -> None:
         """Record the reason for the end of a choice: of several, the one of a cut answer stays."""
-        if reason and not self.is_cut:
+        if reason and (self.finish_reason is None or not self.is_cut):
             self.finish_reason = reason
 
     def note_more(self) -> None:
@@ -407,7 +407,7 @@ def stated_word(value: Any) -> str | None:
     """
     if value is None or value in ("", {}, []):
         return None
-    is_word = isinstance(value, str) and _WORD.fullmatch(value) is not None
+    is_word = isinstance(value, str) and WORD.fullmatch(value) is not None
     return value if is_word else UNKNOWN_TIER
 
 

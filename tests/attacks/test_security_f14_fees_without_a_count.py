@@ -22,6 +22,7 @@ from tests.waiting import eventually
 
 # Tokens of the searching provider: one window of 1,000 for each reading, and the maximum of 10.
 PRICE = "{input_usd_per_mtok: 1000, output_usd_per_mtok: 1000, web_search_usd_per_1k_calls: 25}"
+OTHERS = PRICE.replace("}", ", other_model_usd_per_1k_calls: 25}")  # its tools may be of any kind
 UNLISTED = "{input_usd_per_mtok: 1000, output_usd_per_mtok: 1000}"
 MESSAGES = [{"role": "user", "content": "search"}]
 
@@ -33,7 +34,7 @@ def _policy(provider: Provider) -> str:
         "search": ("openai", "gpt-5-search-api", PRICE),
         "by-request": ("openai_compatible", "sonar-pro", PRICE),
         "by-request-unlisted": ("openai_compatible", "sonar-pro", UNLISTED),
-        "compound": ("groq", "groq/compound", PRICE),
+        "compound": ("groq", "groq/compound", OTHERS),
         "own": ("vllm", "sonar-pro", PRICE),
         "code": ("anthropic", "claude", f"{PRICE}"),
     }
@@ -41,6 +42,7 @@ def _policy(provider: Provider) -> str:
         f"  - {{name: {name}, provider: {kind}, model: {model}, region: unknown, price: {price}, "
         f'api_key: "env:FAKE_KEY", base_url: "{provider.url("max_uses")}", operations: '
         f"[{'messages' if kind == 'anthropic' else 'chat'}], allows: [hosted_tools], "
+        "listed: ['web_search_options.search_context_size=high'], "
         "context_window: 1000, max_output_tokens: 10}"
         for name, (kind, model, price) in kinds.items()
     )

@@ -47,14 +47,13 @@ from gateway.services.request.begun_event import EventTemplates, begun_event, ma
 from gateway.services.request.meter import Meter
 from gateway.services.request.totals import OnSettled, RequestTotals
 from gateway.wire.dialect import Translation
-from gateway.wire.observed import Observed
+from gateway.wire.observed import WORD, Observed
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
 log = structlog.get_logger()
 MOST_TIER_CHARS = 64
-_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")  # of a finish reason or a service tier
-_USUAL_WORDS = frozenset({"stop", "length", "tool_calls", "end_turn", "completed", "default"})
+_USUAL_WORDS = frozenset({"stop", "length", "tool_calls", "end_turn", "completed"})
 _ID = re.compile(r"[A-Za-z0-9_.:+/=-]{1,256}")  # of an answer, base64 included: LiteLLM's
 SHORTEST_WAIT_S = 0.001  # seconds; a shorter wait is the gateway's own work and counts as overhead
 
@@ -407,6 +406,7 @@ class Attempt(Struct, kw_only=True):
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
         """Return the initial event completed by outcome, usage, cost and times."""
         observed, begun, price = self.observed, self.begun, self._price
+        reason, tier = observed.finish_reason, self._priced_tier
         if price.elsewhere:
             price = self._at_stated_place(price)
             is_flagged = price.is_flagged or may_be_rerouted(
@@ -428,9 +428,9 @@ class Attempt(Struct, kw_only=True):
             overhead_s=self.overhead_s,
             max_gap_s=self.max_gap_s,
             engine_queue_s=observed.engine_queue_s,
-            finish_reason=_stored_word(observed.finish_reason),
+            finish_reason=reason if reason in _USUAL_WORDS else _stored_word(reason),
             upstream_request_id=_stored_id(observed.upstream_id),
-            service_tier=_stored_word(self._priced_tier),
+            service_tier=None if tier is None else _stored_word(tier),
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
             usage_detail=observed.usage_detail,
@@ -458,9 +458,7 @@ def _stored_word(stated: str | None) -> str | None:
     """Return an upstream's word as it is stored: `?` for a text of any other shape, which may be
     content.
     """
-    if stated is None or stated in _USUAL_WORDS or _WORD.fullmatch(stated):
-        return stated
-    return UNKNOWN_TIER
+    return stated if stated is None or WORD.fullmatch(stated) else UNKNOWN_TIER
 
 
 def _stored_id(stated: str | None) -> str | None:
