@@ -261,6 +261,11 @@ class UpstreamTimeout(RequestError):
 class OperatorError(TollgateError):
     """An error of a command, printed to standard error without a traceback."""
 
+    @property
+    def for_callers(self) -> str:
+        """Return the message for a person without a key, who reads it in `/readyz` or in a 503."""
+        return self.message
+
 
 def place_text(file: str, line: int) -> str:
     """Return a place in a document for a message: its line, and its file if there are several."""
@@ -331,7 +336,22 @@ class BadUsage(OperatorError):
 
 
 class DatabaseUnavailable(OperatorError):
-    """Postgres could not be asked. The answer may be different when it is back."""
+    """Postgres could not be asked. The answer may be different when it is back.
+
+    `has_details` is set if the message has an address, a login or Postgres's own words.
+    """
+
+    has_details = False
+
+    @property
+    def for_callers(self) -> str:
+        """Return the kind of the problem alone, if the message has more."""
+        if not self.has_details:
+            return self.message
+        return (
+            "Postgres cannot be asked: the gateway's log has the reason, and so does tollgate "
+            "doctor on its machine"
+        )
 
 
 class DatabaseTooSlow(DatabaseUnavailable):

@@ -63,7 +63,7 @@ def authenticate(
     record = snapshot.checked.get(fingerprint)
     if record is None:
         record = snapshot.checked[fingerprint] = _checked(key, snapshot, holder)
-    if record.expires_at is not None and record.expires_at <= now():
+    if record.expires_at is not None and record.expires_at <= holder.now(now):
         raise _refused(record, f"The API key {record.key_id} has expired. {_HOW}")
     if record.is_paused:
         raise _refused(

@@ -15,7 +15,7 @@ from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record, write
 from gateway.domain.calendar_months import last_partitioned_month
 from gateway.domain.checks import Status
-from gateway.domain.database_server import server_checks
+from gateway.domain.database_server import ROLE_RIGHTS, server_checks
 from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
 
@@ -57,8 +57,10 @@ def upgrade(
     Creates the pepper, the secret behind the stored digests of API keys, if it is missing: back it
     up. Makes one login each for serving, reports, administration and finance, and keeps their
     passwords in HOME/logins. Later commands use those logins; only this one uses the owner's. If it
-    may not make them, it prints the SQL for an administrator, once. Has this month's hours summed
-    again whose sums differ from their events. Running it again changes nothing.
+    may not make them, it prints the SQL for an administrator, once. Gives Tollgate's roles back
+    every right that they lost, and closes the database to the logins of another one. Has this
+    month's hours summed again whose sums differ from their events. Running it again changes
+    nothing.
     """
 
     toolbox: Toolbox = ctx.obj
@@ -108,13 +110,13 @@ def upgrade(
 
 @app.command(
     "check",
-    short_help="Exit 0 if no migration is pending.",
+    short_help="Exit 0 if no migration is pending and no right is lost.",
     epilog="\b\nExample:\n  tollgate db check || tollgate db upgrade",
 )
 def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
-    """Exit 0 if the tables are those of this version, 1 if migrations are pending or a newer
-    Tollgate upgraded them, 2 if the address is that of a pooler without sessions or of a read-only
-    server, 3 if Postgres cannot be asked.
+    """Exit 0 if the tables are those of this version, 1 if migrations are pending, Tollgate's roles
+    have lost rights, or a newer Tollgate upgraded the tables, 2 if the address is that of a pooler
+    without sessions or of a read-only server, 3 if Postgres cannot be asked.
 
     Prints the risks of the server (losses in a crash, rights of every login), each with the SQL
     that mends it.
@@ -139,6 +141,8 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         if found.status is not Status.OK:
             note(f"{found.status.value}: {found.name}: {found.finding}")
             note(f"  {found.remedy}")
+    if any(found.name == ROLE_RIGHTS and found.status is Status.FAIL for found in checks):
+        raise typer.Exit(1)
     if pending:
         note("Run: tollgate db upgrade")
         raise typer.Exit(1)

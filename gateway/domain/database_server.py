@@ -13,6 +13,8 @@ from gateway.domain.checks import Check, Status
 
 DURABLE = frozenset({"on", "remote_apply"})  # values of synchronous_commit that wait for disks
 QUEUE_WARN_SHARE = 0.5  # of the queue of notifications; a full one stops policies and revocations
+ROLE_RIGHTS = "rights of roles"  # the check of the rights that a fresh database has
+MOST_NAMED = 5  # of the findings in one line
 TEMP_FILE_LIMIT = "8GB"  # of one session; sorting a month of ten million events takes 3 GB
 
 
@@ -46,6 +48,10 @@ class ServerFacts:
     gateway's, `talkative` are those whose statements and errors reach the server's log, and
     `unlimited` those without a limit of connections. `read_limit` is the number that suits a
     reader's; `owner` is the owner of the tables.
+
+    `lost_rights` are those of Tollgate's roles without which a program fails, `loose_rights` the
+    other differences from a fresh database. Logins of another Tollgate database that may enter
+    this one are `foreign_logins`; `own_logins` are the owner and the other members of the roles.
     """
 
     database: str
@@ -65,6 +71,10 @@ class ServerFacts:
     read_limit: int
     queue_share: float
     locks: tuple[HeldLock, ...]
+    lost_rights: tuple[str, ...] = ()
+    loose_rights: tuple[str, ...] = ()
+    foreign_logins: tuple[str, ...] = ()
+    own_logins: tuple[str, ...] = ()
 
 
 def server_checks(facts: ServerFacts) -> Iterator[Check]:
@@ -81,6 +91,7 @@ def server_checks(facts: ServerFacts) -> Iterator[Check]:
             "pg_reload_conf();",
         )
     yield _rights(facts)
+    yield from _rights_of_roles(facts)
     if facts.unlimited:
         yield Check(
             "connections",
@@ -192,6 +203,35 @@ def _rights(facts: ServerFacts) -> Check:
         finding = f"every login of this server, so also a reader, may {'; '.join(findings)}"
         return Check("rights", Status.WARN, finding, "\n".join(remedies))
     return Check("rights", Status.OK, "a login without rights of its own can keep nothing here")
+
+
+def _rights_of_roles(facts: ServerFacts) -> Iterator[Check]:
+    """Yield the findings on the rights of Tollgate's own roles and logins: lost ones, as after a
+    restored dump, and the way in for the logins of another Tollgate database.
+    """
+    remedy = f"as the owner of the tables ({facts.owner}): tollgate db upgrade"
+    if facts.lost_rights:
+        yield Check(ROLE_RIGHTS, Status.FAIL, _shortened(facts.lost_rights), remedy)
+    if facts.loose_rights:
+        finding = _shortened(facts.loose_rights)
+        yield Check(ROLE_RIGHTS, Status.WARN, finding, f"{remedy}; or as a superuser")
+    if facts.foreign_logins:
+        database = quoted(facts.database)
+        kept = ", ".join(map(quoted, facts.own_logins))
+        yield Check(
+            "rights of logins",
+            Status.WARN,
+            "logins of another Tollgate database on this server may read and write this one: "
+            f"{_shortened(facts.foreign_logins)}",
+            f"as the owner of the database: GRANT CONNECT ON DATABASE {database} TO {kept}; REVOKE "
+            f"CONNECT ON DATABASE {database} FROM PUBLIC; (name each other login that needs it)",
+        )
+
+
+def _shortened(findings: tuple[str, ...]) -> str:
+    """Return the first findings, and the number of the others."""
+    more = len(findings) - MOST_NAMED
+    return "; ".join(findings[:MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _locks(facts: ServerFacts) -> Check:

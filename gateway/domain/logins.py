@@ -6,6 +6,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
+
+MOST_NAME_BYTES = 63  # of a name in Postgres
 
 
 class LoginPurpose(StrEnum):
@@ -26,3 +29,13 @@ class CreatedLogins:
     ready: tuple[str, ...]
     sql: tuple[str, ...]
     notes: tuple[str, ...]
+
+
+def login_name(database: str, purpose: LoginPurpose) -> str:
+    """Return a login's name. Logins belong to a server and not to a database, so the name
+    includes the database.
+    """
+    name = f"{database}_{purpose}_login"
+    if len(name.encode()) <= MOST_NAME_BYTES:
+        return name
+    return f"tollgate_{sha256(database.encode()).hexdigest()[:16]}_{purpose}_login"

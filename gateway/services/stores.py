@@ -75,6 +75,11 @@ class DatabaseAdministration(Protocol):
         settings. `renews` sets a new password for each login that they do not name.
         """
 
+    def role_problem(self, address: str, purpose: LoginPurpose) -> str | None:
+        """Return why the login of an address cannot work for its purpose, with the remedy; None if
+        Postgres's catalogue has no reason.
+        """
+
     def register_peppers(self, peppers: Sequence[Pepper]) -> None:
         """Record the peppers in use. Raises `BadUsage` if the keys were made with others."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from uuid import UUID
 
+from gateway.services.budgets.postgres_time import PostgresTime
 from gateway.services.limits.own_reads import OwnReads
 from gateway.services.request.shedding import Shedding
 from gateway.services.snapshot.refresh import Refresher
@@ -103,6 +104,7 @@ def _refresher(context: ProcessContext, worker: UUID) -> Refresher:
 def _snapshots(context: ProcessContext) -> StoredSnapshots:
     """Build the source of snapshots over the stores of policies, keys, prices and ejections."""
     stores, peppers = context.stores, context.peppers
+    time = context.holder.postgres_time = PostgresTime(context.clock)
     return StoredSnapshots(
         policies=stores.policies,
         keys=stores.keys,
@@ -113,4 +115,5 @@ def _snapshots(context: ProcessContext) -> StoredSnapshots:
         builtin=builtin_price,
         clock=context.clock,
         check=partial(pepper.check, stores.database, peppers),
+        note_time=partial(time.note_if_old, stores.database.stated_time),
     )

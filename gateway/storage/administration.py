@@ -21,6 +21,7 @@ from gateway.storage.ledger.unlisted_use import unlisted_uses
 from gateway.storage.policy import pepper
 from gateway.storage.postgres import logins, partitions
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.entry import close_to_others
 from gateway.storage.postgres.server_facts import read_facts
 
 _TOO_POWERFUL = """
@@ -68,10 +69,24 @@ class Administration:
     def ensure_logins(
         self, *, given: Mapping[LoginPurpose, str], renews: bool = False
     ) -> CreatedLogins:
-        """Create the missing logins, as the owner; `given` are the addresses of the settings."""
-        return logins.ensure_logins(
-            self._database, self._url, self._home, given=given, renews=renews
-        )
+        """Create the missing logins, as the owner; `given` are the addresses of the settings. Then
+        close the database to the logins of others, as far as the owner may.
+        """
+        from gateway.storage.postgres import migrations
+
+        # Another upgrade would make the same logins with other passwords.
+        with migrations.alone(self._database):
+            made = logins.ensure_logins(
+                self._database, self._url, self._home, given=given, renews=renews
+            )
+            if not made.sql:  # else an administrator has yet to make some of them
+                with self._database.begin() as connection:
+                    close_to_others(connection)
+        return made
+
+    def role_problem(self, address: str, purpose: LoginPurpose) -> str | None:
+        """Return why the login of an address cannot work for its purpose, with the remedy."""
+        return logins.role_problem(self._database, address, purpose)
 
     def register_peppers(self, peppers: Sequence[Pepper]) -> None:
         """Record the peppers in use. Raises `BadUsage` if the keys were made with others."""

@@ -242,6 +242,23 @@ def cut(body: bytes, member: MemberPlace) -> bytes:
     return before + after.removeprefix(b",")
 
 
+def without_member(body: bytes, name: str) -> bytes:
+    """Return the JSON object `body` without a member, however often it stands there and however its
+    name is spelt; the same object if it has none. Raises `MalformedJson`.
+    """
+    if body.find(name.encode()) < 0 and body.find(b"\\") < 0:
+        return body
+    members = decode_members(body)
+    if name not in members:
+        return body
+    try:
+        return cut(body, locate(body, members)[name])
+    except MalformedJson:  # a member occurs twice; the last one counts
+        del members[name]
+    kept = (msgspec.json.encode(other) + b":" + bytes(raw) for other, raw in members.items())
+    return b"{" + b",".join(kept) + b"}"
+
+
 def _ranges_with_commas(body: bytes, dropped: Collection[MemberPlace]) -> list[tuple[int, int]]:
     """Return the byte ranges of the members to leave out, each with the comma after it.
 

@@ -4,6 +4,7 @@ gateway can count it, its text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -11,13 +12,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from gateway.domain.pricing.repeated_usage import dearer
+from gateway.domain.pricing.repeated_usage import completed, dearer, states_more
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 
 ReadUsage = Callable[[msgspec.Raw], TokenUsage | None]
 MAX_CHOICES = 16_384  # whose running usage is kept: 2,048 prompts, eight answers to each
 MAX_DETAILS = 32  # of an answer: the longest known usage has 12
+MAX_EARLIER = 16  # running usages of a choice with other parts than the one after them
+_DIGITS = b"0123456789"
 MAX_TEXT_CHARS = 256 * 1024  # of one answer, kept to be counted: about 60,000 tokens
 _OF_CHOICES = (
     "output_tokens",
@@ -41,7 +44,8 @@ _OF_PROMPTS = (
     "unknown_input_tokens",
     "unknown_cache_write_tokens",
 )
-MAX_WORD_CHARS = 64  # of a service tier or a place
+# A service tier or a place. An upstream can put a text anywhere, and none is stored.
+_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 # The reasons, in lower case, of an answer that ended at its maximum or at the window: OpenAI's and
 # Ollama's (openai 3.57.0), of responses, Anthropic's and Bedrock's (anthropic 2.14.0), Gemini's
 # (google-genai 3.6.1), Mistral's (mistralai 3.7.0). 2026-11-29.
@@ -62,6 +66,7 @@ class Observed(msgspec.Struct, kw_only=True):
 
     final: TokenUsage | None = None
     dearest: TokenUsage | None = None  # of several final usages that could be true
+    impossible: TokenUsage | None = None  # a final one beside it that cannot be true, and is larger
     finish_reason: str | None = None
     upstream_id: str | None = None
     service_tier: str | None = None  # `UNKNOWN_TIER` if its statements differ
@@ -91,6 +96,8 @@ class Observed(msgspec.Struct, kw_only=True):
     _texts: dict[int, list[str]] = {}
     _kept_chars: int = 0
     _running: dict[int, msgspec.Raw] = {}  # undecoded, by choice
+    _earlier: dict[int, list[msgspec.Raw]] = {}  # running ones with other parts, by choice
+    _running_bytes: int = 0  # the size of the last one
     _behind: set[int] = set()  # the choices with content that their running usage does not count
     _choices_per_prompt: int = 1
     _read_usage: ReadUsage | None = None  # the dialect's
@@ -108,12 +115,14 @@ class Observed(msgspec.Struct, kw_only=True):
 
         Decoded only on demand: it comes with every token, and reading it costs as much as
         everything else done to an event. Each choice has its own figure; the choices of one prompt
-        share its input.
+        share its input. A part that the last one leaves out is taken from an earlier one.
         """
         if not self._running:
             return None
         assert self._read_usage is not None, "a running usage comes with its reader"
         read = {choice: self._read_usage(raw) for choice, raw in self._running.items()}
+        for choice, earlier in self._earlier.items():
+            read[choice] = self._with_earlier(read[choice], earlier)
         known = {choice: usage for choice, usage in read.items() if usage is not None}
         if len(known) < 2:
             return next(iter(known.values()), None)
@@ -224,14 +233,27 @@ class Observed(msgspec.Struct, kw_only=True):
 
     def note_final(self, usage: TokenUsage) -> None:
         """Record a final usage; one that comes later replaces it, unless only the earlier one can
-        be true. A larger figure of an earlier one stays in `dearest`.
+        be true. A larger figure of an earlier one stays in `dearest`, and one that cannot be true
+        and is larger in `impossible`.
         """
         known = self.final
-        if known is None or self._is_no_worse(usage, known):
+        if known is None:
             self.final = usage
+        else:
+            replaces = self._is_no_worse(usage, known)
+            self.final, other = (usage, known) if replaces else (known, usage)
+            if not self._can_be_true(other) and states_more(other, self.final):
+                self.impossible = other
         if known is not None or self.dearest is not None:
             self._note_dearer(known)
             self._note_dearer(usage)
+
+    def note_other_reading(self, usage: TokenUsage) -> None:
+        """Record the other reading of the final usage, of whose names one stands there twice."""
+        if usage != self.final:
+            self._note_dearer(self.final)
+            self._note_dearer(usage)
+            self.impossible = usage
 
     def note_finish(self, reason: str | None) -> None:
         """Record the reason for the end of a choice: of several, the one of a cut answer stays."""
@@ -295,10 +317,35 @@ class Observed(msgspec.Struct, kw_only=True):
         choices_per_prompt: int = 1,
     ) -> None:
         """Record a running usage, undecoded; `read` decodes it on demand."""
+        size = memoryview(usage).nbytes
+        if size != self._running_bytes:
+            self._running_bytes = size
+            self._note_earlier(choice, usage)
         if len(self._running) < MAX_CHOICES or choice in self._running:
             self._running[choice] = usage
             self._behind.discard(choice)
         self._choices_per_prompt, self._read_usage = choices_per_prompt, read
+
+    def _note_earlier(self, choice: int, usage: msgspec.Raw) -> None:
+        """Keep the running usage before this one, if the two differ in more than their digits: this
+        one may leave out a part.
+        """
+        known = self._running.get(choice)
+        if known is None or (shape := _shape(known)) == _shape(usage):
+            return  # nearly every one: a count has one digit more
+        others = [one for one in self._earlier.get(choice, ()) if _shape(one) != shape]
+        self._earlier[choice] = [*others[1 - MAX_EARLIER :], known]
+
+    def _with_earlier(
+        self, usage: TokenUsage | None, earlier: list[msgspec.Raw]
+    ) -> TokenUsage | None:
+        """Return a running usage with the parts that it leaves out, from earlier ones."""
+        assert self._read_usage is not None, "a running usage comes with its reader"
+        for raw in reversed(earlier):
+            before = self._read_usage(raw)
+            if usage is not None and before is not None and before.is_plausible:
+                usage = completed(usage, before)
+        return usage
 
     def note_uncounted(self, choice: int = 0) -> None:
         """Record that a choice has content which its running usage, if there is one, does not
@@ -360,8 +407,13 @@ def stated_word(value: Any) -> str | None:
     """
     if value is None or value in ("", {}, []):
         return None
-    is_word = isinstance(value, str) and len(value) <= MAX_WORD_CHARS
+    is_word = isinstance(value, str) and _WORD.fullmatch(value) is not None
     return value if is_word else UNKNOWN_TIER
+
+
+def _shape(raw: msgspec.Raw) -> bytes:
+    """Return the bytes of a usage without its digits: its names and its signs."""
+    return bytes(raw).translate(None, _DIGITS)
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -104,6 +104,7 @@ def settlement_of(seen: Observed, **known: Any) -> Settlement:
     members = {
         "running": seen.running,
         "dearest": seen.dearest,
+        "impossible": seen.impossible,
         "is_behind": seen.is_behind,
         "is_cut": seen.is_cut,
         "least_output_tokens": seen.least_output_tokens,

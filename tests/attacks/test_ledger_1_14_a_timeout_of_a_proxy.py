@@ -12,7 +12,7 @@ from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import WHOLE, body, once, stage
 
 
-@pytest.mark.parametrize("status", [408, 499, 504, 524])
+@pytest.mark.parametrize("status", [408, 499, 504, 520, 524])
 async def test_it_is_unknown_at_its_hold(status: int) -> None:
     """The upstream behind the proxy may go on and bill, so zero would be a guess."""
     on = once(FakeUpstreamAnswer([b"<html>gateway time-out"], status=status))
@@ -21,7 +21,7 @@ async def test_it_is_unknown_at_its_hold(status: int) -> None:
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.UNKNOWN, None)
     assert on.event.held_nusd == on.journal.intents[0].event.held_nusd
     assert on.event.outcome is (
-        Outcome.UPSTREAM_ERROR if status == 499 else Outcome.UPSTREAM_TIMEOUT
+        Outcome.UPSTREAM_ERROR if status in (499, 520) else Outcome.UPSTREAM_TIMEOUT
     )
 
 
@@ -35,7 +35,7 @@ async def test_usage_in_its_body_is_believed() -> None:
     assert (on.event.usage_source, on.event.cost_nusd) == (UsageSource.PROVIDER, 30_000)
 
 
-@pytest.mark.parametrize("status", [408, 504, 524])
+@pytest.mark.parametrize("status", [408, 504, 520, 524])
 async def test_another_deployment_is_tried(status: int) -> None:
     """The caller sees one answer; the ledger has both attempts, the first at its hold."""
     on = stage(FakeUpstreamAnswer([b"{}"], status=status), FakeUpstreamAnswer([WHOLE]))

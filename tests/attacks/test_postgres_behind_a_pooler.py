@@ -13,7 +13,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from sqlalchemy import text
 
 from gateway.errors import ReadOnlyDatabase, UnsuitableDatabase
 from gateway.main import build_toolbox
@@ -103,6 +104,27 @@ def test_a_pooler_in_session_mode_is_served(database_url: str) -> None:
                     "current_setting('timezone'), current_setting('synchronous_commit')"
                 ).fetchone()
             assert shown == ("tollgate_gateway", "7s", "UTC", "on")
+
+
+@needs_pgbouncer
+def test_a_pooler_that_leaves_session_mode_is_named(database_url: str) -> None:
+    """Attack of 2026-11-29: it was "the schema is missing or older than this Tollgate"."""
+    user = conninfo_to_dict(database_url)["user"]
+    with (
+        pgbouncer(database_url, "pool_mode = session", f"admin_users = {user}") as url,
+        closing(Database(url)) as database,
+    ):
+        with database.begin() as connection:
+            connection.execute(text("SELECT FROM tollgate.policies"))
+        console = make_conninfo(**conninfo_to_dict(url) | {"dbname": "pgbouncer"})
+        with psycopg.connect(console, autocommit=True) as pooler:
+            pooler.execute("SET pool_mode = transaction")
+        database.close()
+        with (
+            pytest.raises(UnsuitableDatabase, match="is a pooler in transaction"),
+            database.begin() as connection,
+        ):
+            connection.execute(text("SELECT FROM none_such"))
 
 
 def test_a_server_that_takes_no_writes_is_named(

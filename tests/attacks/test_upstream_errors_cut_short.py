@@ -63,7 +63,7 @@ async def test_a_cut_refusal_before_work_is_nothing(status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "status", [one for one in (*WORKED, *BEFORE) if one not in (408, 499, 504, 524)]
+    "status", [one for one in (*WORKED, *BEFORE) if one not in (408, 499, 504, 520, 524)]
 )
 @pytest.mark.parametrize("text", [REFUSED, b"<html>", b"", b"data: " + REFUSED + b"\n\n"])
 async def test_a_whole_error_without_usage_is_nothing(status: int, text: bytes) -> None:

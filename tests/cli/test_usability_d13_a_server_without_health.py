@@ -105,7 +105,7 @@ def test_an_https_engine_behind_a_private_authority_is_reachable(
 def test_an_engine_that_hides_its_load_is_a_warning(
     cli: Cli, server: HTTPServer, tmp_path: Path
 ) -> None:
-    """Its requests were routed without its queue, and no command said so."""
+    """Its requests were routed without its queue, and no command showed it."""
     found = checks_of_engine(cli, server, tmp_path)["load tiny-local"]
     assert found["status"] == "warn"
     assert "not routed by them (/metrics, " in found["finding"]

@@ -261,7 +261,7 @@ def test_a_receipt_shows_price_source_and_arithmetic(look: Open, write: Write) -
 def test_a_receipt_shows_the_cost_that_was_entered_later(
     look: Open, write: Write, database: Database
 ) -> None:
-    """It said that the hold was the most that it could cost, after finance had settled it."""
+    """It stated that the hold was the most that it could cost, after finance had settled it."""
     write(event(1, **UNKNOWN))
     app = page(look, receipt_page, request=str(request_id(1)))
     assert (app.metric[0].label, app.metric[0].value) == ("Total, USD", "unknown")

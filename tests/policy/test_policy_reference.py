@@ -43,7 +43,7 @@ def test_every_field_is_documented(heading: str) -> None:
 
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_every_objective_has_its_meaning_in_the_reference(name: str) -> None:
-    """A new objective was accepted and listed, and nothing said what it does."""
+    """A new objective was accepted and listed, and nothing explained it."""
     assert f"`{name}`" in str(RouteBlock.model_fields["objective"].description)
 
 

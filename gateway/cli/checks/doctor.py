@@ -87,7 +87,7 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     """Yield the checks that need Postgres; only the first ones if migrations are pending."""
     stores.database.require_suitable()
     pending = stores.database.pending()
-    yield Check("database", Status.OK, f"answers at {stores.database.name}")
+    yield _database(toolbox, stores)
     if pending:
         yield Check(
             "migrations",
@@ -110,6 +110,48 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         yield from _prices(version, toolbox, stores)
         yield from _mail(version, toolbox)
         yield unlisted_check(toolbox, stores, version.policy)
+
+
+def _database(toolbox: Toolbox, stores: Stores) -> Check:
+    """Check that Postgres answers, and that it lets the gateway's own login in, not this command's
+    alone.
+    """
+    answers = f"answers at {stores.database.name}"
+    problem = _login_problem(toolbox, stores, LoginPurpose.GATEWAY)
+    if problem is None:
+        return Check("database", Status.OK, answers)
+    return Check("database", Status.FAIL, f"{answers}, but not to the gateway: {problem}")
+
+
+def _login_problem(toolbox: Toolbox, stores: Stores, purpose: LoginPurpose) -> str | None:
+    """Return why the login for a purpose cannot work, with the remedy; None if it can, and in a
+    container that has no address for it.
+    """
+    if not _has_address(toolbox.options, purpose):
+        return None
+    try:
+        with toolbox.open_address(purpose) as address:
+            return stores.database.role_problem(address, purpose) or toolbox.machine.login_problem(
+                address
+            )
+    except BadUsage as refused:
+        return refused.message
+
+
+def _has_address(options: Options, purpose: LoginPurpose) -> bool:
+    """Return True if this machine has an address for a purpose: a container may need none."""
+    has_shared = options.database_url is not None or options.admin_database_url is None
+    return has_shared or _given(options)[purpose] is not None
+
+
+def _given(options: Options) -> dict[LoginPurpose, str | None]:
+    """Return the address that the settings name for each purpose."""
+    return {
+        LoginPurpose.GATEWAY: options.gateway_database_url,
+        LoginPurpose.REPORTS: options.reports_database_url,
+        LoginPurpose.ADMIN: options.admin_database_url,
+        LoginPurpose.FINANCE: options.finance_database_url,
+    }
 
 
 def _own_error_as_finding(
@@ -152,17 +194,14 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     """
 
     users: dict[str, list[str]] = {}
-    options = toolbox.options
-    given = {
-        LoginPurpose.GATEWAY: options.gateway_database_url,
-        LoginPurpose.REPORTS: options.reports_database_url,
-        LoginPurpose.ADMIN: options.admin_database_url,
-        LoginPurpose.FINANCE: options.finance_database_url,
-    }
-    has_shared = options.database_url is not None or options.admin_database_url is None
     for purpose in LoginPurpose:
-        if given[purpose] is None and not has_shared:
-            continue  # this container has no address for it, and needs none
+        if not _has_address(toolbox.options, purpose):
+            continue
+        problem = _login_problem(toolbox, stores, purpose)
+        if problem is not None:
+            if purpose is not LoginPurpose.GATEWAY:  # the line `database` has that of the gateway
+                yield Check("logins", Status.FAIL, f"the login for {purpose}: {problem}")
+            continue
         with toolbox.open_address(purpose) as address:
             users.setdefault(str(toolbox.machine.user_of(address)), []).append(purpose.value)
     found = stores.database.too_powerful(users)
@@ -170,7 +209,7 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         power = "a superuser" if is_superuser else "the owner of the tables or a member of it"
         finding = f"the login for {', '.join(users[user])} is {user}, {power}"
         yield Check("logins", Status.WARN, finding, _OWN_LOGINS)
-    if not found:
+    if users and not found:
         yield Check(
             "logins", Status.OK, f"{', '.join(users)} are neither the owner's nor a superuser's"
         )

@@ -20,7 +20,12 @@ from gateway.domain.pricing.pricing import (
     cost_nusd,
     plausible_lines,
 )
-from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
+from gateway.domain.pricing.repeated_usage import (
+    DISCOUNTED,
+    completed,
+    dearer,
+    is_cheaper,
+)
 from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
 
 
@@ -60,6 +65,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
 
     `final` is the upstream's last usage, `running` its last figure before that, `counted` ours.
     `dearest` has, of several final usages, the dearest figure of each count; None if there was one.
+    `impossible` is a final usage beside `final` that cannot be true and states more.
     `is_behind`: the answer went on after `running`, which is only its least.
     `was_served` is False only if certainly nothing was generated. `least_output_tokens` is the
     minimum that the seen answer implies. `writes_output` is False for embeddings: their usage has
@@ -76,6 +82,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
 
     final: TokenUsage | None = None
     dearest: TokenUsage | None = None
+    impossible: TokenUsage | None = None
     running: TokenUsage | None = None
     is_behind: bool = False
     counted: Counted | None = None
@@ -98,6 +105,14 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         has_input = usage.input_tokens is not None and not (usage.lacks_prompt and self.has_prompt)
         return has_input and (usage.output_tokens is not None or not self.writes_output)
 
+    @property
+    def is_single(self) -> bool:
+        """Return True if no other usage than the final one was seen: so ends nearly every
+        answer.
+        """
+        has_repeated = self.dearest is not None or self.impossible is not None
+        return not has_repeated and (self.running is None or self.running == self.final)
+
     def can_become(self, usage: TokenUsage) -> bool:
         """Return True if a usage contradicts neither itself nor the seen answer; a side may still
         be missing.
@@ -112,20 +127,23 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         """
         return self.is_whole(usage) and self.can_become(usage)
 
-    @property
-    def has_unknown_units(self) -> bool:
-        """True if an earlier usage of the upstream counts something that no price is known for."""
-        running, dearest = self.running, self.dearest
-        return (running is not None and bool(running.unknown_units)) or (
-            dearest is not None and bool(dearest.unknown_units)
-        )
+    def whole_of(self, final: TokenUsage) -> TokenUsage:
+        """Return a final usage with each count that another usage of the answer states dearer, if
+        it was final, or that it leaves out; the same object if there is none. It may contradict
+        itself.
+        """
+        whole = final
+        if self.dearest is not None:
+            join = dearer if is_cheaper(final, self.dearest) else completed
+            whole = join(final, self.dearest)
+        if self.running is not None and self.running.is_plausible:
+            whole = completed(whole, self.running)
+        return final if whole == final else whole
 
-    def contradicting(self, final: TokenUsage) -> TokenUsage | None:
-        """Return the dearest figures if a final usage states less than another one did."""
-        dearest = self.dearest
-        if dearest is None or not is_cheaper(final, dearest):
-            return None
-        return dearest if self.can_be(dearest) else None
+    def is_contradicted(self, final: TokenUsage) -> bool:
+        """Return True if another final usage states a dearer figure, or more and cannot be true."""
+        is_less = self.dearest is not None and is_cheaper(final, self.dearest)
+        return is_less or self.impossible is not None
 
 
 class Settlement(Struct, frozen=True, kw_only=True, gc=False):
@@ -157,12 +175,14 @@ def settle(
     true cost is unknown.
 
     Of final figures that contradict each other, and of a final one below the last running one, the
-    dearer is charged, count by count, and flagged. An impossible final figure (it contradicts
-    itself, or the seen answer) is not charged. Our own figure is charged if there is one, else the
-    attempt is held; `reported` keeps the
-    upstream's figure, and it is flagged. The same applies to an answer to a prompt of 0 tokens,
-    unless the request has none. A cost above the hold is charged, because the provider will bill
-    it, and flagged. Our own figure stops at `sent_output_tokens`, the maximum sent to the upstream,
+    dearer is charged, count by count, and flagged. A part that the final one leaves out is taken
+    from an earlier one; figures that contradict each other together are held. An impossible final
+    figure (it contradicts itself, or the seen answer) is not charged. Our own figure is charged if
+    there is one, else the attempt is held; `reported` keeps the upstream's figure, and it is
+    flagged; so is a possible one beside it, if the impossible one states more. The same applies to
+    an answer to a prompt of 0 tokens, unless the request has none. A cost above the hold is
+    charged, because the provider will bill it, and flagged. Our own figure stops at
+    `sent_output_tokens`, the maximum sent to the upstream,
     and is flagged there. Tokens that the price or the service tier does not cover are held and
     flagged, never charged as another kind; so is every attempt whose tier is not known. A fee whose
     number of calls nothing states is held, because the tokens alone would be too little. Of the
@@ -179,20 +199,28 @@ def settle(
     if final is not None and final.has_unread:
         running = None  # the final one may be any number, so no earlier one stands for it
     if final is not None and evidence.can_be(final):
-        if _is_not_below(final, running):
-            if (dearest := evidence.contradicting(final)) is not None:
-                return bill.charge(dearest, UsageSource.PROVIDER, reported=final, is_suspect=True)
+        if evidence.is_single:
             return bill.charge(final, UsageSource.PROVIDER)
+        if _is_not_below(final, running):
+            whole, is_suspect = evidence.whole_of(final), evidence.is_contradicted(final)
+            if not evidence.can_be(whole):
+                return bill.hold(TokenUsage(), reported=final, is_suspect=True)
+            other = final if whole is not final else evidence.impossible
+            return bill.charge(whole, UsageSource.PROVIDER, reported=other, is_suspect=is_suspect)
         assert running is not None, "a final figure is below a running one"
         both = dearer(final, running)
         if evidence.dearest is not None:
             both = dearer(both, evidence.dearest)
         if evidence.can_be(both):
             return bill.charge(both, UsageSource.DERIVED, reported=final, is_suspect=True)
+        return bill.hold(TokenUsage(), reported=final, is_suspect=True)
     if running is not None and not evidence.is_behind and evidence.can_be(running):
-        return bill.charge(
-            running, UsageSource.DERIVED, reported=final, is_suspect=final is not None
-        )
+        least = None if final is not None else evidence.dearest  # a final one amid the answer
+        usage = running if least is None else dearer(running, least)
+        if not evidence.can_be(usage):
+            return bill.hold(TokenUsage(), reported=running, is_suspect=True)
+        is_suspect = final is not None or (least is not None and is_cheaper(running, least))
+        return bill.charge(usage, UsageSource.DERIVED, reported=final, is_suspect=is_suspect)
     reported = final or running
     is_suspect = final is not None or (running is not None and not evidence.can_become(running))
     if counted is not None:
@@ -220,8 +248,8 @@ def settle(
         if sent_output_tokens is not None and (usage.output_tokens or 0) > sent_output_tokens:
             # An upstream that writes more than the maximum cannot bill it, but could fill a budget.
             usage, is_suspect = _with_output_at_most(usage, sent_output_tokens), True
-            least = min(evidence.least_output_tokens, sent_output_tokens)
-            evidence = replace(evidence, least_output_tokens=least)
+            lowest = min(evidence.least_output_tokens, sent_output_tokens)
+            evidence = replace(evidence, least_output_tokens=lowest)
         if evidence.can_be(usage):
             is_exact = known is not None and counted.is_exact and not is_raised
             source = UsageSource.DERIVED if is_exact else UsageSource.ESTIMATED
@@ -244,6 +272,7 @@ def unknown_settlement(held_nusd: int) -> Settlement:
     )
 
 
+WHOLES = frozenset({"input_tokens", "output_tokens"})
 _UNKNOWN = TokenUsage()
 _NOTHING = Settlement(
     usage=NOTHING_SERVED,
@@ -288,12 +317,13 @@ class _Bill(Struct, frozen=True, gc=False):
             usage = replace(
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
-        final = evidence.final
+        final, running, dearest = evidence.final, evidence.running, evidence.dearest
         if (
             usage.unknown_units
             or (final is not None and final.unknown_units)
-            or evidence.has_unknown_units
-        ):
+            or (running is not None and running.unknown_units)
+            or (dearest is not None and dearest.unknown_units)
+        ):  # no price is known for something that a usage of the upstream counts
             if not evidence.is_self_hosted:
                 return self.hold(usage, reported=reported or usage, is_suspect=True)
             usage = replace(usage, unknown_units=None)
@@ -405,12 +435,19 @@ def _names_lifetime(usage: TokenUsage) -> bool:
 
 
 def _is_not_below(final: TokenUsage, running: TokenUsage | None) -> bool:
-    """Return True if a final usage is not below the last running usage."""
+    """Return True if no count of a final usage is below the last running usage. A part that it
+    leaves out is not below; a discount may become known late.
+    """
     if running is None or not running.is_plausible:
         return True
-    return (final.input_tokens or 0) >= (running.input_tokens or 0) and (
-        final.output_tokens or 0
-    ) >= (running.output_tokens or 0)
+    stated = asdict(final)
+    return not any(
+        count
+        and name not in DISCOUNTED
+        and count > (stated[name] or 0)
+        and (name in WHOLES or stated[name] is not None)
+        for name, count in asdict(running).items()
+    )
 
 
 def _at_least(running: TokenUsage | None, usage: TokenUsage) -> TokenUsage:

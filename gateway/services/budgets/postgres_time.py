@@ -6,6 +6,7 @@ that trusted its own clock would spend another period's budget.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from gateway.services.ports import Clock
@@ -37,6 +38,11 @@ class PostgresTime:
     def is_old(self, now_s: float) -> bool:
         """Return True if Postgres stated its time so long ago that it should do so again."""
         return self._ahead_s is not None and now_s - self._stated_s > OLD_AFTER_S
+
+    def note_if_old(self, state: Callable[[], datetime]) -> None:
+        """Ask for Postgres's time with `state`, and record it, if it is not known or old."""
+        if self._ahead_s is None or self.is_old(self._clock.monotonic()):
+            self.note(state())
 
     @property
     def skew_s(self) -> float | None:

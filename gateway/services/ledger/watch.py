@@ -60,7 +60,7 @@ class LedgerWatch:
         try:
             state = await asyncio.to_thread(self._read)
         except OperatorError as problem:
-            self._state, self._problem = None, problem.message
+            self._state, self._problem = None, problem.for_callers
             log.warning("ledger_not_looked_at", problem=problem.message)
             return
         self._state = state

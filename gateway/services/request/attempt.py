@@ -4,6 +4,7 @@ however it ends; the service sends it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -59,6 +60,9 @@ from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
 log = structlog.get_logger()
 MOST_TIER_CHARS = 64
+_WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")  # of a finish reason or a service tier
+_USUAL_WORDS = frozenset({"stop", "length", "tool_calls", "end_turn", "completed", "default"})
+_ID = re.compile(r"[A-Za-z0-9_.:+/=-]{1,256}")  # of an answer, base64 included: LiteLLM's
 MOST_OPENINGS = 1024  # choices that are tried; a snapshot has a few hundred
 MOST_HOSTED = 32  # names of tools in one event
 SHORTEST_WAIT_S = 0.001  # seconds; a shorter wait is the gateway's own work and counts as overhead
@@ -349,16 +353,12 @@ class Attempt(Struct, kw_only=True):
         return self.bound.output_tokens if has_maximum else None
 
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
-        """Return the settlement by all evidence, flagged if the caller was shown another cost for
-        the same usage.
-        """
-        final, shown = self.observed.final, None
-        if self._shown is not None and self._shown[0] is final:
-            shown = self._shown[1]
-        if shown is not None and self.observed.is_whole:
-            return shown
+        """Return the settlement by all evidence, flagged if the caller was shown another cost."""
+        final, shown = self.observed.final, self._shown
+        if shown is not None and shown[0] is final and self.observed.is_whole:
+            return shown[1]
         settlement = self._settlement(final, was_served=was_served, counted=counted)
-        if shown is not None and settlement.cost_nusd != shown.cost_nusd:
+        if shown is not None and settlement.cost_nusd != shown[1].cost_nusd:
             return replace(settlement, is_suspect=True)
         return settlement
 
@@ -377,6 +377,7 @@ class Attempt(Struct, kw_only=True):
         evidence = Evidence(
             final=final,
             dearest=self.observed.dearest,
+            impossible=self.observed.impossible,
             running=running,
             is_behind=self.observed.is_behind,
             was_served=was_served,
@@ -436,9 +437,9 @@ class Attempt(Struct, kw_only=True):
             overhead_s=self.overhead_s,
             max_gap_s=self.max_gap_s,
             engine_queue_s=observed.engine_queue_s,
-            finish_reason=observed.finish_reason,
-            upstream_request_id=observed.upstream_id,
-            service_tier=self._priced_tier,
+            finish_reason=_stored_word(observed.finish_reason),
+            upstream_request_id=_stored_id(observed.upstream_id),
+            service_tier=_stored_word(self._priced_tier),
             reported=settlement.reported,
             is_suspect=settlement.is_suspect,
             usage_detail=observed.usage_detail,
@@ -460,6 +461,24 @@ class Attempt(Struct, kw_only=True):
             return None
         assert usage.output_tokens is not None
         return (self.last_token_s - self.first_token_s) / (usage.output_tokens - 1)
+
+
+def _stored_word(stated: str | None) -> str | None:
+    """Return an upstream's word as it is stored: `?` for a text of any other shape, which may be
+    content.
+    """
+    if stated is None or stated in _USUAL_WORDS or _WORD.fullmatch(stated):
+        return stated
+    return UNKNOWN_TIER
+
+
+def _stored_id(stated: str | None) -> str | None:
+    """Return an upstream's id as it is stored; None for a text of any other shape."""
+    if stated is None:
+        return None
+    # Nearly every id has letters, digits, hyphens and underscores alone.
+    is_usual = len(stated) <= 256 and stated.isascii() and stated.replace("-", "_").isidentifier()
+    return stated if is_usual or _ID.fullmatch(stated) else None
 
 
 class AdmittedRequest(Struct):

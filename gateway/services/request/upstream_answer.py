@@ -24,6 +24,7 @@ from gateway.services.codings import (
     is_closed,
     may_be_coded,
     opened,
+    opened_to_end,
 )
 from gateway.services.ports import Provider, Upstream
 from gateway.services.request.attempt import Attempt
@@ -224,9 +225,11 @@ class UpstreamAnswer(Struct, kw_only=True):
         """
         is_embeddings = self.request.body.facts.operation is Operation.EMBEDDINGS
         if self._whole is None:
-            self._whole = await self.upstream.read(
-                MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES
-            )
+            most_bytes = MAX_EMBEDDINGS_BYTES if is_embeddings else MAX_ANSWER_BYTES
+            try:
+                self._whole = await self.upstream.read(most_bytes)
+            except RequestError as cut:
+                raise await self._cut(cut) from None
             self.attempt.observed.is_whole = True
         body = self._whole
         is_object = self._coding is None and body[:1] == b"{"  # nearly every answer
@@ -243,6 +246,27 @@ class UpstreamAnswer(Struct, kw_only=True):
             raise
         self._whole = None
         return rewritten
+
+    async def _cut(self, error: RequestError) -> RequestError:
+        """Return the error of a plain answer that broke off on its way, after recording any usage
+        in the part that came. If any part came, the answer was bought, so the error is final.
+        """
+        part = b""
+        if not error.is_final:  # too large: its bytes are not held
+            with suppress(RequestError):
+                part = await self.upstream.chunk()
+        if part and not part.isspace():  # a proxy may send blanks while it waits for the answer
+            error.is_final = True
+            await in_own_thread(self._note_cut, part, self.attempt.observed)
+        return error
+
+    def _note_cut(self, part: bytes, observed: Observed) -> None:
+        """Record the part that came of a plain answer, and the usage in it."""
+        observed.note_unread()
+        text, _ = opened_to_end(part, self._coding, most_bytes=MAX_ANSWER_BYTES)
+        usage = usage_in_forms(text, self.provider.usage_in)
+        if usage is not None:
+            observed.note_final(usage)
 
     def _read_whole(self, body: bytes, observed: Observed, *, is_object: bool = False) -> bytes:
         """Record a complete answer's metadata and return it for the caller. `is_object`: it is
@@ -582,8 +606,10 @@ class UpstreamAnswer(Struct, kw_only=True):
 
 
 # Statuses with which a proxy gives up on an upstream that may continue: RFC 9110 §15.5.9 and
-# §15.6.5, nginx's 499, Cloudflare's 524.
-MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 524})
+# §15.6.5, nginx's 499, Cloudflare's 524; and its 520, for an upstream that had the request and
+# answered with nothing that can be passed on (developers.cloudflare.com/support/troubleshooting/
+# http-status-codes/cloudflare-5xx-errors, 2026-11-29). Its 521 to 523 are no connection.
+MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 520, 524})
 
 
 async def in_own_thread(work: Callable[..., T], *content: object) -> T:

@@ -77,6 +77,7 @@ class Refresher:
         self._kept: Snapshot | None = None
         self._kept_s = 0.0
         self._shelf_problem: str | None = None
+        self._logged = ""  # the latest problem with Postgres that was logged
 
     async def start(self) -> None:
         """Load the first snapshot of policy and keys, from Postgres or, if it does not answer soon,
@@ -238,9 +239,10 @@ class Refresher:
 
     async def _note_problem(self, problem: OperatorError) -> None:
         """Record why a refresh failed; without any snapshot, load the last stored one."""
-        if self._holder.problem != problem.message:
+        if self._holder.problem is None or self._logged != problem.message:
             log.warning("snapshot_not_refreshed", problem=problem.message)
-        self._holder.problem = problem.message
+        self._logged = problem.message
+        self._holder.problem = problem.for_callers
         if self._holder.current is None and isinstance(problem, DatabaseUnavailable):
             await self._load_last_snapshot()
 

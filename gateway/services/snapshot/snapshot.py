@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from math import inf
 from typing import Protocol
 
@@ -22,6 +22,7 @@ from gateway.domain.policy.policy import PolicyVersion, Team
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.routing.decide import Decision
 from gateway.errors import Unavailable
+from gateway.services.budgets.postgres_time import PostgresTime
 from gateway.services.ports import Clock
 
 # With an older snapshot, an unknown key may be a new one, even if the last look succeeded: a look
@@ -145,7 +146,7 @@ class SnapshotHolder:
     `refreshed_s` is the monotonic time when Postgres was asked for it, `refreshed_at` the same as a
     date. `problem` is the error of the latest look. `confirm` asks Postgres once more, now, and
     returns False without an answer. Without a clock, as in tests that ignore time, the snapshot
-    does not age.
+    does not age. `postgres_time` is what a load read of Postgres's clock.
     """
 
     current: Snapshot | None = None
@@ -155,6 +156,16 @@ class SnapshotHolder:
     outage_s: float = inf
     refreshed_s: float | None = None
     confirm: Callable[[], Awaitable[bool]] = _no_confirmation
+    postgres_time: PostgresTime | None = None
+
+    def now(self, own: Callable[[], datetime]) -> datetime:
+        """Return the present by Postgres's clock, by which keys expire on every replica; by `own`
+        until Postgres has stated its time.
+        """
+        if self.clock is None or self.postgres_time is None:
+            return own()
+        there_s = self.postgres_time.at_s(self.clock.monotonic())
+        return own() if there_s is None else datetime.fromtimestamp(there_s, UTC)
 
     def require(self) -> Snapshot:
         """Return the current snapshot. Raises `Unavailable` with the operator's next step."""

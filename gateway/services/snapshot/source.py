@@ -41,6 +41,7 @@ class StoredSnapshots:
     builtin: BuiltinPrices
     clock: Clock
     check: Callable[[], None] = _nothing_to_check
+    note_time: Callable[[], None] = _nothing_to_check  # notes Postgres's time if that is old
 
     def load(self, before: Snapshot | None) -> Snapshot | None:
         """Read policy, prices and keys from Postgres; return `before` itself if nothing changed,
@@ -50,6 +51,7 @@ class StoredSnapshots:
         """
         if before is None:
             self.check()
+        self.note_time()
         stored = self.policies.current()
         if stored is None:
             return None

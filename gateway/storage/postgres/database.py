@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager, suppress
+from datetime import datetime
 from math import ceil, inf
 from time import monotonic
 from traceback import clear_frames
@@ -34,6 +35,7 @@ from gateway.errors import (
     ReadOnlyDatabase,
     UnsuitableDatabase,
 )
+from gateway.storage import refused_logins
 from gateway.storage.postgres import poolers
 from gateway.storage.postgres.locks import HELD, LEADERS
 
@@ -122,6 +124,10 @@ _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
 # rollback, resources, object state, system error, internal error.
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
 _NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
+# Errors in a session that lacks the search path, role or statement of the one before it.
+_OF_ANOTHER_SESSION = frozenset(
+    {"3F000", "42P01", "42703", "42883", "42704", "42501", "26000", "42P05", "34000"}
+)
 _SCHEMA = "The database's schema is missing or older than this Tollgate. Run: tollgate db upgrade"
 _BUSY = (
     "Postgres was too busy to answer in time. The step that failed changed nothing. Try again; "
@@ -134,6 +140,8 @@ _POOLER = (
     "pooler work in session mode."
 )
 _IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean"
+_ENCODING = "SELECT current_setting('server_encoding')"
+_TIME = "SELECT clock_timestamp()"
 _UNREADABLE = (
     "The database URL cannot be read. Percent-encode special characters in the password, for "
     "example @ as %40 and / as %2F."
@@ -261,6 +269,7 @@ class Database:
             LOGIN | {"application_name": application_name} | parse_url(url)
         )
         self._limit_s, self._end_s, self._renew = limit_s, inf, renew
+        self._is_pooled = False  # whether a pooler answered the last login
         self._is_checked = False  # whether a pooler at this address was found to keep sessions
         self._session = SESSION | {
             name: value
@@ -315,17 +324,21 @@ class Database:
         unchanged.
         """
         try:
-            yield
-        except DBAPIError as error:
-            _clear_tracebacks(error)
-            self._raise_explained(error.orig, error)
-        except psycopg.Error as error:
-            _clear_tracebacks(error)
-            self._raise_explained(error, error)
-        except PoolTimeout as error:
-            raise DatabaseUnavailable(
-                f"{_BUSY} (all connections to {self.name} are in use)"
-            ) from error
+            try:
+                yield
+            except DBAPIError as error:
+                _clear_tracebacks(error)
+                self._raise_explained(error.orig, error)
+            except psycopg.Error as error:
+                _clear_tracebacks(error)
+                self._raise_explained(error, error)
+            except PoolTimeout as error:
+                raise DatabaseUnavailable(
+                    f"{_BUSY} (all connections to {self.name} are in use)"
+                ) from error
+        except DatabaseUnavailable as unavailable:
+            unavailable.has_details = True
+            raise
 
     def left_s(self, now_s: float) -> float:
         """Return the seconds that this thread may still wait for this database."""
@@ -384,13 +397,28 @@ class Database:
             self._is_checked = True
 
     def require_primary(self) -> None:
-        """Raise `UnsuitableDatabase` if the server at this address takes no writes."""
+        """Raise `UnsuitableDatabase` if the server at this address takes no writes, or the database
+        is not encoded in UTF-8.
+        """
         with self.begin() as connection:
+            encoding = connection.execute(text(_ENCODING)).scalar_one()
+            if encoding != "UTF8":
+                raise UnsuitableDatabase(
+                    f"The database {self.name} is encoded in {encoding}. Create one with: CREATE "
+                    f"DATABASE … ENCODING 'UTF8' TEMPLATE template0; and point {self._setting} at "
+                    "it."
+                )
             if connection.execute(text(_IS_READ_ONLY)).scalar_one():
                 raise ReadOnlyDatabase(
                     f"Postgres at {self.name} is read-only, probably a standby or a replica. Point "
                     f"{self._setting} at the primary."
                 )
+
+    def stated_time(self) -> datetime:
+        """Return the present by Postgres's clock."""
+        with self.begin() as connection:
+            stated: datetime = connection.execute(text(_TIME)).scalar_one()
+        return stated
 
     def _connected(self) -> Session:
         """Return a new session with the role and the settings of all sessions. Raises
@@ -406,6 +434,7 @@ class Database:
         except BaseException:
             session.close()
             raise
+        self._is_pooled = not is_direct
         if not is_direct and not self._is_checked:
             session.close()
             self.require_sessions()
@@ -504,6 +533,23 @@ class Database:
             "Run as the owner of the schema: tollgate db upgrade"
         )
 
+    def _require_sessions_still(self) -> None:
+        """Raise `UnsuitableDatabase` if the pooler at this address has left session mode since it
+        was checked: a role, setting or statement of one session was then missing in another.
+        """
+        self._is_checked = False
+        try:
+            self.require_sessions()
+        except UnsuitableDatabase:
+            raise
+        except DatabaseUnavailable:
+            pass  # it is away now: the first error stands
+
+    @property
+    def _user(self) -> str:
+        """Return the login for messages."""
+        return str(self._login.get("user", "the login"))
+
     def _lock_holders(self) -> str:
         """Return the sessions that have a lock of Tollgate now, for a message; empty if they cannot
         be asked for.
@@ -526,6 +572,8 @@ class Database:
         raise any other unchanged.
         """
         state = getattr(cause, "sqlstate", None)
+        if self._is_pooled and state in _OF_ANOTHER_SESSION:
+            self._require_sessions_still()
         if state == "42501":
             raise DatabaseUnavailable(self._forbidden(_first_line(cause))) from error
         if state == _CANCELLED:
@@ -543,6 +591,11 @@ class Database:
             is_full = any(
                 words in reason for words in _NO_SLOT
             )  # libpq gives no SQLSTATE for a refused connection
+            if refused_logins.is_refusal(reason):
+                raise DatabaseUnavailable(
+                    f"Postgres at {self.name} does not let {self._user} in: {reason}. "
+                    f"{refused_logins.remedy(self._login, reason, setting=self._setting)}"
+                ) from error
             remedy = (
                 "End idle sessions, or raise max_connections."
                 if is_full

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -20,7 +19,7 @@ import msgspec
 import psycopg
 from psycopg import sql
 
-from gateway.domain.logins import CreatedLogins, LoginPurpose
+from gateway.domain.logins import CreatedLogins, LoginPurpose, login_name
 from gateway.errors import BadUsage
 from gateway.storage import owned_files
 from gateway.storage.postgres.database import Database, address_parts, parse_url
@@ -28,7 +27,6 @@ from gateway.storage.postgres.server_facts import READ_SHARE
 
 FILE = "logins"
 CONNECT_LIMIT_S = 5
-MOST_NAME_BYTES = 63
 _NEW_PASSWORDS = "tollgate db upgrade --new-passwords"
 
 
@@ -51,6 +49,14 @@ _FOUND = """
 SELECT pg_has_role(oid, %s, 'MEMBER') OR NOT rolcanlogin,
        has_database_privilege(oid, current_database(), 'CONNECT')
 FROM pg_roles WHERE rolname = %s
+"""
+_IS_OPEN = "SELECT has_database_privilege('public', current_database(), 'CONNECT')"
+_STATE = """
+SELECT rolcanlogin, coalesce(rolvaliduntil <= now(), false), rolconnlimit = 0,
+       has_database_privilege(oid, current_database(), 'CONNECT'),
+       coalesce((SELECT pg_has_role(login.oid, granted.oid, 'MEMBER') FROM pg_roles AS granted
+                 WHERE granted.rolname = %s), false)
+FROM pg_roles AS login WHERE rolname = %s
 """
 _LIMIT = """
 SELECT rolconnlimit, current_setting('max_connections')::int FROM pg_roles WHERE rolname = %s
@@ -100,11 +106,60 @@ def login_problem(address: str) -> str | None:
     refused = _refusal(address)
     if refused is None or "FATAL" not in refused:
         return None
-    user, reason = parse_url(address).get("user"), refused.strip().splitlines()[-1]
+    user, reason = parse_url(address).get("user"), _last_line(refused)
     return (
         f"Postgres does not let {user} in: {reason}. If its password was changed, give it another "
         f"one: {_NEW_PASSWORDS}"
     )
+
+
+def role_problem(database: Database, address: str, purpose: LoginPurpose) -> str | None:
+    """Return the reason in Postgres's catalogue why the login of an address cannot work for its
+    purpose, with the remedy; None if there is none. Postgres tells a refused login less.
+    """
+    user = str(parse_url(address).get("user", ""))
+    with database.explained(), database.connect() as connection:
+        return _role_problem(connection, user, ROLES[purpose])
+
+
+def _role_problem(connection: psycopg.Connection[Any], user: str, role: str) -> str | None:
+    """Return the fault that keeps a login from working in a role, with the SQL that ends it; None
+    if nothing does.
+    """
+    name = sql.Identifier(user).as_string(connection)
+    row = connection.execute(_STATE, (role, user)).fetchone()
+    if row is None:
+        return f"The login {user} does not exist. Run: tollgate db upgrade"
+    may_log_in, is_over, has_no_room, may_connect, is_member = row
+    if not may_log_in:
+        return f"The login {user} is NOLOGIN. As an administrator: ALTER ROLE {name} LOGIN;"
+    if is_over:
+        return (
+            f"The time of the login {user} is over (VALID UNTIL). As an administrator: ALTER ROLE "
+            f"{name} VALID UNTIL 'infinity';"
+        )
+    if has_no_room:
+        return (
+            f"The login {user} may have no connection. As an administrator: ALTER ROLE {name} "
+            "CONNECTION LIMIT -1;"
+        )
+    if not may_connect:
+        place = sql.Identifier(connection.info.dbname).as_string(connection)
+        return (
+            f"The login {user} may not connect to this database. Run: tollgate db upgrade. Or, as "
+            f"its owner: GRANT CONNECT ON DATABASE {place} TO {name};"
+        )
+    if not is_member:
+        return (
+            f"The login {user} is not in {role}. Run: tollgate db upgrade. Or, as an "
+            f"administrator: GRANT {role} TO {name};"
+        )
+    return None
+
+
+def _last_line(refused: str) -> str:
+    """Return the last line of a refusal, which has the server's reason, without its period."""
+    return refused.strip().splitlines()[-1].rstrip(".")
 
 
 def renewed(url: str, purpose: LoginPurpose, home: Path) -> str:
@@ -172,9 +227,14 @@ def ensure_logins(
         if is_ready:
             ready.append(wanted.user)
         elif not left:
+            with database.explained(), database.connect() as connection:
+                problem = _role_problem(connection, wanted.user, ROLES[purpose])
             notes.append(
-                f"Postgres does not let {wanted.user} in with its password: see pg_hba.conf. "
-                f"It is not used. If its password was changed: {_NEW_PASSWORDS}"
+                f"{problem} The login is not used; afterwards, run this command again."
+                if problem
+                else f"Postgres does not let {wanted.user} in with its password: "
+                f"{_last_line(_refusal(address) or 'no details')}. It is not used. If its password "
+                f"was changed: {_NEW_PASSWORDS}. Otherwise see pg_hba.conf."
             )
     if kept.logins:
         _write(home, _database_key(owner), kept)
@@ -200,18 +260,8 @@ def _wanted(
         return Login(user=str(named["user"]), password=str(named["password"])), True
     if purpose in kept.logins and not renews:
         return kept.logins[purpose], True
-    user = _login_name(str(owner.get("dbname", "tollgate")), purpose)
+    user = login_name(str(owner.get("dbname", "tollgate")), purpose)
     return Login(user=user, password=secrets.token_urlsafe(32)), renews
-
-
-def _login_name(database: str, purpose: LoginPurpose) -> str:
-    """Return the login's name. Logins belong to a server and not to a database, so the name
-    includes the database.
-    """
-    name = f"{database}_{purpose}_login"
-    if len(name.encode()) <= MOST_NAME_BYTES:
-        return name
-    return f"tollgate_{sha256(database.encode()).hexdigest()[:16]}_{purpose}_login"
 
 
 def _missing_statements(
@@ -226,6 +276,7 @@ def _missing_statements(
         login.password.encode(encoding), login.user.encode(encoding), b"scram-sha-256"
     ).decode()
     found = connection.execute(_FOUND, (role, login.user)).fetchone()
+    is_open = connection.execute(_IS_OPEN).fetchone() == (True,)
     password = sql.SQL("{} ROLE {} LOGIN PASSWORD {};")
     statements = []
     if found is None:
@@ -236,7 +287,7 @@ def _missing_statements(
         statements.append(password.format(sql.SQL("ALTER"), name, sql.Literal(verifier)))
     if found is None or not found[0]:
         statements.append(sql.SQL("GRANT {} TO {};").format(sql.Identifier(role), name))
-    if found is not None and not found[1]:
+    if not (found[1] if found is not None else is_open):
         place = sql.Identifier(connection.info.dbname)
         statements.append(sql.SQL("GRANT CONNECT ON DATABASE {} TO {};").format(place, name))
     return statements

@@ -7,7 +7,7 @@ That package is at the top level of the repository.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,17 +23,12 @@ from sqlalchemy.exc import DBAPIError
 
 import migrations
 from gateway.errors import BadUsage, DatabaseUnavailable
+from gateway.storage.postgres import rights
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.partitions import ensure_coming_months
+from gateway.storage.postgres.rights import ROLES
 
 SCHEMA = "tollgate"
-ROLES = (
-    "tollgate_reader",
-    "tollgate_gateway",
-    "tollgate_admin",
-    "tollgate_finance",
-    "tollgate_team_reader",
-)
 OLDEST_SERVER = 150000
 
 # Locked for the whole upgrade: two replicas that start at once apply each step once. Alembic's own
@@ -48,7 +43,8 @@ _LOCK_LIMIT = "5s"  # a step that waits longer for a table would block the reque
 
 
 def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None) -> list[str]:
-    """Apply the missing revisions in order and return them.
+    """Apply the missing revisions in order and return them; give the roles the rights that they
+    have lost since.
 
     Raises `BadUsage` if the server or the login is unsuitable, with the commands that an
     administrator runs.
@@ -67,13 +63,42 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
             _check_login(connection, is_new=lacks_schema)
         has_none = not _heads_of(connection)
         connection.commit()
-        if _is_current(connection) and not _may_adopt(connection):
-            return []  # without the lock: a login with fewer rights may look
-        with _upgrade_lock(database, is_made=has_none):
-            is_new = not _heads_of(connection)
-            connection.commit()
-            _apply(connection, is_new=is_new, on_version_apply=on_version_apply)
+        # Without the lock if there is nothing to do: a login with fewer rights may look.
+        if not _is_current(connection) or _may_adopt(connection):
+            with upgrade_lock(database, is_made=has_none):
+                is_new = not _heads_of(connection)
+                connection.commit()
+                _apply(connection, is_new=is_new, on_version_apply=on_version_apply)
+        _give_back_rights(database, connection)
     return applied
+
+
+def _give_back_rights(database: Database, connection: Connection) -> None:
+    """Give the roles the rights that a fresh database has, for example after a restored dump.
+
+    Raises `BadUsage` with the SQL if this login may not give one that a program needs.
+    """
+    found = rights.state(connection)
+    connection.commit()
+    if not found.missing and not found.other_owners:
+        return
+    with suppress(DBAPIError), upgrade_lock(database):
+        rights.give_back(connection)
+        connection.commit()
+    connection.rollback()
+    left = rights.state(connection)
+    if not left.lost:
+        return
+    login, name = connection.execute(
+        text("SELECT quote_ident(current_user), current_database()")
+    ).one()
+    connection.commit()
+    needed = rights.statements(left.missing, owner=left.owner, database=name)
+    raise BadUsage(
+        f"The roles lack rights that the login {login} may not give: {'; '.join(left.lost)}. The "
+        f"owner of the tables ({left.owner}) runs this command, or an administrator runs:\n  "
+        + "\n  ".join(needed)
+    )
 
 
 def _apply(connection: Connection, *, is_new: bool, on_version_apply: Callable[..., None]) -> None:
@@ -147,7 +172,7 @@ def _long_session(database: Database) -> Iterator[Connection]:
 
 
 @contextmanager
-def _upgrade_lock(database: Database, *, is_made: bool) -> Iterator[None]:
+def upgrade_lock(database: Database, *, is_made: bool = False) -> Iterator[None]:
     """Hold the upgrade lock, which ends with its own connection; `is_made`: make its table
     first.
     """
@@ -159,6 +184,15 @@ def _upgrade_lock(database: Database, *, is_made: bool) -> Iterator[None]:
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
                 connection.execute(text(_MAKE_LOCK))
         connection.execute(text(_LOCK))
+        yield
+
+
+@contextmanager
+def alone(database: Database) -> Iterator[None]:
+    """Keep other upgrades of this database waiting, if this login may."""
+    with ExitStack() as held:
+        with suppress(DBAPIError):
+            held.enter_context(upgrade_lock(database))
         yield
 
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 from sqlalchemy import text
 
 from gateway.domain.database_server import DURABLE, HeldLock, ServerFacts
+from gateway.storage.postgres import rights
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.entry import read_members
 from gateway.storage.postgres.locks import HELD
 
 # With them a login makes large objects, which have no owner's limit. Others only change such ones.
@@ -79,6 +81,7 @@ ORDER BY 1
 def read_facts(database: Database) -> ServerFacts:
     """Return the facts of the server. Raises `DatabaseUnavailable`."""
     with database.begin() as connection:
+        roles, members = rights.state(connection), read_members(connection)
         row = dict(connection.execute(text(_SETTINGS)).mappings().one())
         connections, own_commit = row.pop("connections"), str(row.pop("own_commit"))
         weak = [
@@ -98,6 +101,10 @@ def read_facts(database: Database) -> ServerFacts:
             unlimited=tuple(map(str, connection.execute(text(_UNLIMITED)).scalars())),
             read_limit=read_limit(connections),
             locks=tuple(HeldLock(**held) for held in connection.execute(text(HELD)).mappings()),
+            lost_rights=roles.lost,
+            loose_rights=roles.loose,
+            foreign_logins=members.foreign,
+            own_logins=members.own,
         )
 
 

@@ -299,7 +299,8 @@ def _joined(*usages: Members) -> msgspec.Raw:
 def highest(before: Members, now: Members) -> Members:
     """Return the members of a usage, with those of the one before for a side that has fallen.
 
-    All figures of a stream are cumulative, so one that falls is no truth. An earlier one that is
+    All figures of a stream are cumulative, so one that falls is no truth. So are writes that were
+    for an hour: of two lifetimes of the same writes the longer is kept. An earlier one that is
     no truth either (negative, or beyond every count) is not kept.
     """
     found = dict(now)
@@ -315,6 +316,10 @@ def highest(before: Members, now: Members) -> Members:
         for name in names:
             found.pop(name, None)
         found |= {name: before[name] for name in names if name in before}
+    if later is not None and (earlier.cache_write_1h_tokens or 0) > (
+        later.cache_write_1h_tokens or 0
+    ):
+        found["cache_creation"] = before.get("cache_creation", msgspec.Raw(b"null"))
     return found
 
 

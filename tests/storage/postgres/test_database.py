@@ -203,3 +203,25 @@ def test_a_question_ends_with_its_limit_and_with_its_database(database: Database
         database.begin() as connection,
     ):
         connection.execute(text("SELECT pg_sleep(20)"))
+
+
+@pytest.mark.parametrize("fault", ["away", "refused", "no table", "no right"])
+def test_a_person_without_a_key_reads_the_kind_of_a_problem_alone(
+    database: Database, database_url: str, fault: str
+) -> None:
+    """Attack of 2026-11-29: `/readyz` showed the server's address, the login and its error."""
+    address, role, statement = {
+        "away": ("postgresql://ada:secret@127.0.0.1:1/ledger", None, "SELECT 1"),
+        "refused": (database_url.replace("://", "://nobody_"), None, "SELECT 1"),
+        "no table": (database_url, None, "SELECT FROM none_such"),
+        "no right": (database_url, "tollgate_reader", "SELECT FROM tollgate.policies"),
+    }[fault]
+    asked = Database(address, role=role)
+    with pytest.raises(DatabaseUnavailable) as unavailable, asked.begin() as connection:
+        connection.execute(text(statement))
+    asked.close()
+    assert asked.name in unavailable.value.message
+    assert unavailable.value.for_callers == (
+        "Postgres cannot be asked: the gateway's log has the reason, and so does tollgate doctor "
+        "on its machine"
+    )

@@ -384,9 +384,9 @@ def test_finish_reasons(finished: Finished, reason: str, sequence: str | None) -
 
 
 def test_an_answer_without_usage_has_no_cost() -> None:
-    """Clients need the two counts."""
+    """Clients need the two members. 0 would be a count; the ledger has an estimate or a hold."""
     events = (Started(), RefusalPiece(text="No."), Ended())
-    assert whole(*events)["usage"] == {"input_tokens": 0, "output_tokens": 0}
+    assert whole(*events)["usage"] == {"input_tokens": None, "output_tokens": None}
     assert assembled(streamed(*events)) == whole(*events)
     assert whole(*events)["stop_reason"] is None
 

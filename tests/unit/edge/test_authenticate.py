@@ -14,6 +14,7 @@ from gateway.domain.checks import Status
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.request.request import Caller
 from gateway.errors import InvalidApiKey, KeyNotSeen, RequestError, Unavailable
+from gateway.services.budgets.postgres_time import PostgresTime
 from gateway.services.snapshot.snapshot import (
     MOST_REMEMBERED,
     STALE_AFTER_S,
@@ -225,6 +226,21 @@ def test_a_key_expires_while_postgres_is_away() -> None:
         authenticate(sent, held, now=clock.now, allows_demo=False)
 
 
+@pytest.mark.parametrize("off", [timedelta(hours=2), timedelta(hours=-3)])
+def test_a_key_expires_by_postgres_time(off: timedelta) -> None:
+    """Attack of 2026-11-29: a wrong clock refused valid keys, or served expired ones."""
+    clock = FakeClock()
+    held = ageing(clock, expires_at=NOW + timedelta(seconds=60))
+    sent = [(b"api-key", MINE.encode())]
+    wrong = clock.now() + off
+    held.postgres_time = PostgresTime(clock)
+    held.postgres_time.note(NOW)
+    assert authenticate(sent, held, now=lambda: wrong, allows_demo=False).team == "payments"
+    clock.advance(60)
+    with pytest.raises(InvalidApiKey, match="has expired"):
+        authenticate(sent, held, now=lambda: wrong, allows_demo=False)
+
+
 def test_readiness_warns_while_stale_and_refuses_when_it_is_over() -> None:
     """Whoever is on call sees how long there is left, before anybody else notices."""
     clock = FakeClock()
@@ -293,7 +309,7 @@ def test_without_a_snapshot_no_key_is_authenticated() -> None:
 
 @pytest.mark.parametrize(("left", "is_live"), [(timedelta(0), False), (timedelta(seconds=1), True)])
 def test_a_key_ends_at_its_expiry(left: timedelta, is_live: bool) -> None:
-    """By the gateway's own clock: expiry needs no database."""
+    """By the gateway's own clock until Postgres has stated its time."""
     held = known(expires_at=NOW + left)
     if is_live:
         assert caller("Bearer " + MINE, held).team == "payments"

@@ -157,7 +157,7 @@ def test_a_blocked_prompt_is_an_answer_without_text() -> None:
     blocked = {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, **counted(25, 0)}
     usage = TokenUsage(input_tokens=25, cached_input_tokens=0, output_tokens=0, reasoning_tokens=0)
     expected = [
-        Started(usage=usage),
+        Started(usage=TokenUsage(input_tokens=25, cached_input_tokens=0)),
         Finished(finish=Finish.CONTENT_FILTER, native="PROHIBITED_CONTENT"),
         Used(usage=usage),
         Ended(),

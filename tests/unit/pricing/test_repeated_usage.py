@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from decimal import Decimal
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import asdict
 
-from gateway.domain.pricing.pricing import cost_nusd, plausible_lines
+from gateway.domain.pricing.pricing import Rate, cost_nusd, plausible_lines
 from gateway.domain.pricing.repeated_usage import dearer, is_cheaper
 from gateway.domain.pricing.settlement import Settlement
-from gateway.domain.pricing.tokens import TokenUsage, UsageSource
+from gateway.domain.pricing.tokens import (
+    CALL_KINDS,
+    UNREADABLE,
+    TokenKind,
+    TokenUsage,
+    UsageSource,
+)
 from gateway.wire.observed import Observed
 from tests.factories import price, settled
 
+PARTS = (
+    "cache_write_tokens",
+    "cache_write_30m_tokens",
+    "cache_write_1h_tokens",
+    "cache_write_12h_tokens",
+    "audio_input_tokens",
+    "image_input_tokens",
+    "reasoning_tokens",
+    "audio_output_tokens",
+    "image_output_tokens",
+)
+CALLS = tuple(sorted(f"{kind}_calls" for kind in CALL_KINDS))  # in one order for all workers
+EVERY_RATE = replace(
+    price(),
+    rates=tuple(Rate(kind=kind, usd_per_mtok=Decimal(10_000)) for kind in TokenKind),
+)
 LARGE = TokenUsage(input_tokens=1000, output_tokens=500)
 SMALL = TokenUsage(input_tokens=10, output_tokens=5)
 
@@ -28,7 +53,7 @@ def observed(*usages: TokenUsage) -> Observed:
 
 def settle_of(*usages: TokenUsage) -> Settlement:
     found = observed(*usages)
-    return settled(found.final, dearest=found.dearest, held_nusd=10**9)
+    return settled(found.final, dearest=found.dearest, impossible=found.impossible, held_nusd=10**9)
 
 
 @st.composite
@@ -102,10 +127,60 @@ def test_a_final_figure_is_not_charged_below_a_running_one(
 
 
 def is_cheaper_side(final: TokenUsage, running: TokenUsage) -> bool:
-    """Return True if a side of the final figure is below that of the running one."""
+    """Return True if a count of the final figure is below that of the running one."""
     return any(
-        getattr(final, name) < getattr(running, name) for name in ("input_tokens", "output_tokens")
+        getattr(final, name) is not None and getattr(final, name) < (getattr(running, name) or 0)
+        for name in ("input_tokens", "output_tokens", "reasoning_tokens")
     )
+
+
+@pytest.mark.parametrize("name", [*PARTS, *CALLS])
+@pytest.mark.parametrize("as_running", [True, False])
+def test_a_part_that_the_last_figure_leaves_out_is_charged(name: str, as_running: bool) -> None:
+    """A usage of a stream's end may name fewer parts than the one before it."""
+    written = {"cache_write_tokens": 4} if name.startswith("cache_write_") else {}
+    early = TokenUsage(**{"input_tokens": 10, "output_tokens": 5, name: 4, **written})
+    evidence = {"running": early} if as_running else {"dearest": dearer(early, SMALL)}
+    found = settled(SMALL, **evidence, price=EVERY_RATE, held_nusd=10**12)
+    assert (found.usage, found.source) == (early, UsageSource.PROVIDER)
+    assert (found.reported, found.is_suspect) == (SMALL, False)
+
+
+def test_parts_that_contradict_each_other_are_held() -> None:
+    """90 of 100 tokens cannot be written to a cache and 90 read from it."""
+    writes = TokenUsage(input_tokens=100, cache_write_tokens=90, output_tokens=5)
+    reads = TokenUsage(input_tokens=100, cached_input_tokens=90, output_tokens=5)
+    for found in (settle_of(writes, reads), settled(reads, running=writes, held_nusd=10**9)):
+        assert (found.source, found.is_suspect) == (UsageSource.UNKNOWN, True)
+        assert found.reported == reads
+    assert settle_of(reads, writes).usage == writes, "a discount is not taken over"
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        TokenUsage(output_tokens=2000),
+        TokenUsage(input_tokens=10, output_tokens=2000, unexplained_tokens=7),
+        TokenUsage(unexplained_tokens=UNREADABLE),
+        TokenUsage(input_tokens=10, output_tokens=20, reasoning_tokens=30),
+    ],
+)
+@pytest.mark.parametrize("is_last", [True, False])
+def test_an_impossible_figure_beside_a_smaller_one_is_kept(
+    impossible: TokenUsage, is_last: bool
+) -> None:
+    found = settle_of(*((SMALL, impossible) if is_last else (impossible, SMALL)))
+    assert (found.usage, found.source, found.is_suspect) == (SMALL, UsageSource.PROVIDER, True)
+    assert found.reported == impossible
+
+
+@pytest.mark.parametrize("nothing", [TokenUsage(input_tokens=0, output_tokens=0), TokenUsage()])
+def test_zeros_behind_the_figure_are_no_contradiction(nothing: TokenUsage) -> None:
+    """Some servers write them in the last event of every stream."""
+    seen = Observed(has_content=True)
+    for usage in (SMALL, nothing):
+        seen.note_final(usage)
+    assert (seen.final, seen.impossible) == (SMALL, None)
 
 
 @given(running=usages(), final=usages(), earlier=usages())

@@ -144,7 +144,7 @@ def test_a_past_request_has_no_bound_either() -> None:
     ],
 )
 def test_the_message_names_the_member_and_the_switches(where: str, shown: str) -> None:
-    """It said to set a maximum, which was set."""
+    """It asked for a maximum, which was set."""
     rule = BudgetRule(
         rule_id="payments/day",
         scope=BudgetScope.TEAM,

@@ -42,6 +42,7 @@ from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
 from gateway.wire.foreign_json import is_raw_error, note_unknown
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.answer_splices import without_foreign_cost
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.shapes import (
     UNREADABLE,
@@ -258,6 +259,7 @@ class MessageStream:
         if is_there(message.usage):
             self._figures.begin(message.usage)
         new = renamed(body, message.model, self.model)
+        new = without_foreign_cost(new, bytes(message.usage))
         if new is body:
             return event
         place = locate_one(payload, _MESSAGE, body)
@@ -279,11 +281,9 @@ class MessageStream:
             if stop_reason is not None:
                 observed.note_uncounted()  # the figure at the start is none of the whole answer
             return event
-        if self._figures.finish(decoded.usage) is None:
-            return event
-        return with_cost(
-            payload, decoded.usage, observed.final, around=lambda new: with_data(event, new)
-        )
+        has_usage = self._figures.finish(decoded.usage) is not None
+        priced = observed.final if has_usage else None
+        return with_cost(payload, decoded.usage, priced, around=lambda new: with_data(event, new))
 
     def _fail(self, payload: bytes) -> bytes:
         """Record an upstream's error event, and return ours with its message."""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.domain.request.request import MemberPlace
 from gateway.wire.dialect import AnswerPart, UnpricedPart
-from gateway.wire.members import locate, locate_one, replace
+from gateway.wire.members import locate_one, replace
+from gateway.wire.openai.answer.answer_splices import without_cost
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 
 _MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
@@ -35,19 +35,22 @@ def with_cost(
     *,
     around: Callable[[bytes], bytes] | None = None,
 ) -> AnswerPart:
-    """Return an object with a placeholder for the cost of `priced` in its member `usage`.
+    """Return an object with a placeholder for the cost of `priced` in its member `usage`, and
+    without an upstream's member of that name.
 
     `around` puts the result into its event. Raises `MalformedJson` if the member occurs twice.
     """
     encoded = bytes(usage)
-    if priced is None or not encoded.startswith(b"{") or len(encoded) > MAX_USAGE_BYTES:
+    if not encoded.startswith(b"{"):
         return body if around is None else around(body)
-    start = locate_one(body, _USAGE, encoded).start
-    own: MemberPlace | None = None
-    if encoded.find(_COST) >= 0:
-        own = locate(encoded).get("cost_usd")
-    if own is not None:
-        return UnpricedPart(priced, body, start + own.start, start + own.end, b"", around)
+    foreign, encoded = encoded, without_cost(encoded)
+    if priced is None or len(encoded) > MAX_USAGE_BYTES:
+        if encoded is not foreign:
+            body = replace(body, [(locate_one(body, _USAGE, foreign), _USAGE, encoded)])
+        return body if around is None else around(body)
+    start = locate_one(body, _USAGE, foreign).start
+    if encoded is not foreign:
+        body = body[:start] + encoded + body[start + len(foreign) :]
     inner = encoded[:-1].rstrip()
     end = start + len(inner)
     return UnpricedPart(priced, body, end, end, _FIRST if inner == b"{" else _NEXT, around)

@@ -13,16 +13,21 @@ _TIERS = frozenset({"standard", "priority", "batch"})
 _NONE = TokenUsage()
 
 
-def messages_usage(usage: TokenUsage | None, *, service_tier: str | None = None) -> dict[str, Any]:
+def messages_usage(
+    usage: TokenUsage | None, *, service_tier: str | None = None, is_first: bool = False
+) -> dict[str, Any]:
     """Return the members of a usage; a count that is unknown is left out.
 
-    `input_tokens` and `output_tokens` are required: clients cannot read a usage without them, so an
-    unknown one is 0.
+    `input_tokens` and `output_tokens` are required, so an unknown one is null: 0 is never unknown.
+    In the first event of a stream (`is_first`) it is 0 until the last one replaces it, because
+    clients add to it.
     """
-    known = usage or _NONE
+    known, unknown = usage or _NONE, 0 if is_first else None
     read, written = known.cached_input_tokens, known.cache_write_tokens
     fresh = (known.input_tokens or 0) - (read or 0) - (written or 0)
-    found: dict[str, Any] = {"input_tokens": max(fresh, 0)}
+    found: dict[str, Any] = {
+        "input_tokens": unknown if known.input_tokens is None else max(fresh, 0)
+    }
     if written is not None:
         found["cache_creation_input_tokens"] = written
     if read is not None:
@@ -33,7 +38,7 @@ def messages_usage(usage: TokenUsage | None, *, service_tier: str | None = None)
             "ephemeral_1h_input_tokens": for_an_hour,
             "ephemeral_5m_input_tokens": max(written - for_an_hour, 0),
         }
-    found["output_tokens"] = known.output_tokens or 0
+    found["output_tokens"] = unknown if known.output_tokens is None else known.output_tokens
     if known.reasoning_tokens is not None:
         found["output_tokens_details"] = {"thinking_tokens": known.reasoning_tokens}
     if known.web_search_calls is not None:

@@ -190,7 +190,7 @@ class MessagesWriter(Struct):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": messages_usage(event.usage),
+            "usage": messages_usage(event.usage, is_first=True),
         }
         return _event("message_start", message=message)
 

@@ -11,7 +11,7 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import MemberPlace
 from gateway.wire.dialect import AnswerPart, UnpricedPart
-from gateway.wire.members import cut, locate, locate_one, replace
+from gateway.wire.members import cut, locate_one, replace, without_member
 from gateway.wire.openai.answer.shapes import ABSENT, Chunk, ResponseBody
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 
@@ -55,16 +55,34 @@ def spliced(
         if "usage" in places and place.start < places["usage"].start:
             shift = len(body) - longer
     usage = bytes(answer.usage)
-    # Otherwise it is not a usage, and the priced one came in another member.
-    if priced is None or not usage.startswith(b"{") or len(usage) > MAX_USAGE_BYTES:
+    if not usage.startswith(b"{"):  # not a usage; the priced one came in another member
         return body if around is None else around(body)
     start = places["usage"].start + shift
-    own = locate(usage).get("cost_usd") if usage.find(_COST) >= 0 else None
-    if own is not None:
-        return UnpricedPart(priced, body, start + own.start, start + own.end, b"", around)
+    foreign, usage = usage, without_cost(usage)
+    if usage is not foreign:
+        body = body[:start] + usage + body[start + len(foreign) :]
+    if priced is None or len(usage) > MAX_USAGE_BYTES:
+        return body if around is None else around(body)
     inner = usage[:-1].rstrip()
     end = start + len(inner)
     return UnpricedPart(priced, body, end, end, _FIRST if inner == b"{" else _NEXT, around)
+
+
+def without_cost(usage: bytes) -> bytes:
+    """Return a usage without a member of the name that is ours: an upstream's cost is not the
+    booked one. The same object if it has none, or is longer than any usage.
+    """
+    if b"cost_usd" not in usage and b"\\" not in usage:
+        return usage  # nearly every one
+    return without_member(usage, "cost_usd") if len(usage) <= MAX_USAGE_BYTES else usage
+
+
+def without_foreign_cost(payload: bytes, usage: bytes) -> bytes:
+    """Return a stream event's payload with its usage as `without_cost`. Raises `MalformedJson`."""
+    new = without_cost(usage) if usage.startswith(b"{") else usage
+    if new is usage:
+        return payload
+    return replace(payload, [(locate_one(payload, _USAGE, usage), _USAGE, new)])
 
 
 def without_usage(payload: bytes, usage: bytes) -> bytes:

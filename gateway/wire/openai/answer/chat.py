@@ -24,6 +24,7 @@ from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
     places_in,
     spliced,
+    without_foreign_cost,
     without_timings,
     without_usage,
 )
@@ -406,12 +407,17 @@ class ChatStream:
         """Record the chunk's usage; return True if it is the final one.
 
         The final usage comes in a chunk of its own or, with some providers, in the one that ends a
-        choice. The usage in any other chunk is a running figure, requested or not. llama.cpp's
+        choice. The usage in any other chunk is a running figure, requested or not, unless all
+        choices have ended and it has no content: Azure's and LiteLLM's last one. llama.cpp's
         running figures are its timings, so its usage is final.
         """
         is_running = self.asked_running_usage and chunk.timings is ABSENT
         is_final = not chunk.choices or (
-            not is_running and any(choice.finish_reason for choice in chunk.choices)
+            not is_running
+            and (
+                any(choice.finish_reason for choice in chunk.choices)
+                or self._is_behind_ends(chunk.choices)
+            )
         )
         if not is_final:
             assert chunk.choices is not None
@@ -424,6 +430,13 @@ class ChatStream:
             self._note_final(usage, is_of_choice=_is_of_one_answer(chunk, usage))
             _note_detail(self.observed, chunk)
         return is_final
+
+    def _is_behind_ends(self, choices: Sequence[AnswerChoice]) -> bool:
+        """Return True if all choices have ended, and a later chunk has no content of them."""
+        return len(self.observed.ended) >= self.choices and not any(
+            number_of(choice.index) not in self.observed.ended or _has_token(choice)
+            for choice in choices
+        )
 
     def _note_ended(self, chunk: Chunk) -> None:
         """Record the choices that a chunk ends."""
@@ -492,8 +505,9 @@ class ChatStream:
                     priced=self.observed.final,
                     around=lambda new: with_data(event, new),
                 )
-            if usage and not keeps_usage:
-                payload = without_usage(payload, usage)
+            if usage:
+                change = without_foreign_cost if keeps_usage else without_usage
+                payload = change(payload, usage)
             if timings:
                 payload = without_timings(payload, timings)
             return with_data(event, self._renamed(payload) if renames else payload)

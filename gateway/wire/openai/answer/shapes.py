@@ -27,7 +27,7 @@ from gateway.wire.openai.usage import (
     usage_from_wire,
     with_other_models,
 )
-from gateway.wire.openai.usage_detail import may_have_detail, usage_detail
+from gateway.wire.openai.usage_detail import first_reading, may_have_detail, usage_detail
 from gateway.wire.surrogates import hidden
 
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -240,8 +240,13 @@ def note_unread_event(observed: Observed, payload: bytes) -> None:
 
 
 def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
-    """Record the tier, the place and the figures beside tokens in a final usage."""
+    """Record the tier, the place and the figures beside tokens in a final usage, and the other
+    reading of one that has a name twice.
+    """
     if may_have_detail(raw):
+        first = first_reading(raw)
+        if first is not None and (usage := usage_from_wire(first)) is not None:
+            observed.note_other_reading(usage)
         observed.note_tier(stated_tier(raw))
         observed.note_geo(stated_geo(raw))
         observed.note_detail(usage_detail(raw))
