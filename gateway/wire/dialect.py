@@ -117,8 +117,16 @@ class AnswerStream(Protocol):
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the parts of the caller's answer that the upstream's `data` completes. Raises
-        `EventTooLarge`.
+        `EventTooLarge`, and then takes nothing.
         """
+
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge` if it is too large here too.
+        """
+
+    def feed_large(self) -> Sequence[AnswerPart]:
+        """Return the parts of the caller's answer in a large event that has ended; for a thread."""
 
     def end(self) -> Sequence[AnswerPart]:
         """Return the last parts of the caller's answer, when the upstream's body has ended."""

@@ -56,7 +56,8 @@ class RawUpstream:
                 return  # a probe of an engine's health or load
             while len(body) < length:
                 body += connection.recv(65536)
-            model = json.loads(body)["model"]
+            in_path = lines[0].partition(b"/models/")[2].partition(b":")[0].decode()  # Gemini's
+            model = json.loads(body).get("model", in_path)
             self.asked.append(model)
             self._answers[model](connection)
 

@@ -314,8 +314,9 @@ class UpstreamAnswer(Struct, kw_only=True):
             try:
                 parts = stream.feed(chunk)
             except EventTooLarge:
-                stream.observed.note_unread()
-                raise
+                if piece := await self._large_piece(stream, chunk):
+                    return piece
+                continue
             self._note_progress(stream.observed)
             if piece := self._written(parts):
                 return piece
@@ -332,6 +333,26 @@ class UpstreamAnswer(Struct, kw_only=True):
         if not stream.observed.is_done and not stream.observed.is_error:
             raise UpstreamError(self.cut_message)
         return b""
+
+    async def _large_piece(self, stream: AnswerStream, chunk: bytes) -> bytes:
+        """Read on an event that is too large for the event loop, and return it for the caller; a
+        thread rewrites it. Raises `EventTooLarge` if it has more bytes than a plain answer may
+        have, or cannot be translated.
+        """
+        if not self.has_content:
+            self.upstream.note_first_token()  # nothing else is so large
+        try:
+            while chunk and not stream.keep_large(chunk):
+                chunk = await self._chunk()
+            if not chunk:
+                stream.observed.note_unread()  # unless its end can be read all the same
+            read = stream.feed_large if chunk else stream.end
+            piece = await in_own_thread_to_its_end(lambda: self._written(read()))
+        except (RequestError, EventTooLarge, asyncio.CancelledError):
+            stream.observed.note_unread()
+            raise
+        self._note_progress(stream.observed)
+        return piece
 
     def _missing_end(self, observed: Observed) -> bytes:
         """Return the mark of its end that a whole stream lacks; empty for any other."""
@@ -594,6 +615,23 @@ MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 520, 524})
 async def in_own_thread(work: Callable[..., T], *content: object) -> T:
     """Run slow work on a large answer in the one thread that all large answers share."""
     return await asyncio.get_running_loop().run_in_executor(_LARGE_ANSWERS, work, *content)
+
+
+async def in_own_thread_to_its_end(work: Callable[[], T]) -> T:
+    """Run slow work as `in_own_thread`. A cancellation waits for its end: whoever reads the stream
+    next must not meet the thread there.
+    """
+    working = asyncio.ensure_future(in_own_thread(work))
+    is_cancelled = False
+    while not working.done():
+        try:
+            await asyncio.wait((working,))
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        working.exception()  # it is the caller's no more
+        raise asyncio.CancelledError
+    return working.result()
 
 
 def _is_success(status: int) -> bool:

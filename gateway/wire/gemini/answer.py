@@ -101,6 +101,16 @@ class GeminiReader:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
         return [one for event in self._splitter.feed(data) for one in self._events(event)]
 
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`.
+        """
+        return self._splitter.keep_large(data)
+
+    def feed_large(self) -> Sequence[AnswerEvent]:
+        """Return a large event that has ended, and those behind it."""
+        return [one for event in self._splitter.take_large() for one in self._events(event)]
+
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended."""
         rest = self._splitter.end()
@@ -113,7 +123,7 @@ class GeminiReader:
         payload = data_of(event) if event else None
         if payload is None:
             return
-        members = object_of(payload)
+        members = object_of(payload, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
         if members is None:
             note_unread(self.observed, payload)
         else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, runtime_checkable
 from uuid import UUID
 
 import msgspec
@@ -164,6 +164,19 @@ class AnswerReader(Protocol):
 
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended."""
+
+
+@runtime_checkable
+class LargeEventReader(AnswerReader, Protocol):
+    """A reader that also takes events above the bound of `feed`, in a thread."""
+
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`.
+        """
+
+    def feed_large(self) -> Sequence[AnswerEvent]:
+        """Return the neutral events of a large event that has ended."""
 
 
 class AnswerWriter(Protocol):

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.wire.dialect import AnswerPart
+from gateway.wire.dialect import AnswerPart, EventTooLarge
 from gateway.wire.observed import Observed
-from gateway.wire.translation.answer_events import AnswerReader, AnswerWriter
+from gateway.wire.translation.answer_events import AnswerReader, AnswerWriter, LargeEventReader
 
 
 class TranslatedStream(Struct, frozen=True):
@@ -32,6 +32,19 @@ class TranslatedStream(Struct, frozen=True):
         `EventTooLarge`.
         """
         return self.writer.write(self.reader.feed(data))
+
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`, always if the dialect's reader takes no large events.
+        """
+        if isinstance(self.reader, LargeEventReader):
+            return self.reader.keep_large(data)
+        raise EventTooLarge("an event that is too large to be translated")
+
+    def feed_large(self) -> Sequence[AnswerPart]:
+        """Return the parts of the caller's answer in a large event that has ended."""
+        assert isinstance(self.reader, LargeEventReader), "it has kept the event"
+        return self.writer.write(self.reader.feed_large())
 
     def end(self) -> Sequence[AnswerPart]:
         """Return the last parts of the caller's answer, when the upstream's body has ended."""

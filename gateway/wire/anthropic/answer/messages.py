@@ -178,6 +178,16 @@ class MessageStream:
         """
         return [self._rewritten_event(event) for event in self._splitter.feed(data)]
 
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`.
+        """
+        return self._splitter.keep_large(data)
+
+    def feed_large(self) -> Sequence[AnswerPart]:
+        """Return a large event that has ended, and those behind it, rewritten for the caller."""
+        return [self._rewritten_event(event) for event in self._splitter.take_large()]
+
     def end(self) -> Sequence[AnswerPart]:
         """Return the last event of a body that has ended, if only the event's blank line is
         missing.

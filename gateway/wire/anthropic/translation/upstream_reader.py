@@ -99,6 +99,16 @@ class MessagesReader:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
         return [event for sent in self._splitter.feed(data) for event in self._events_of(sent)]
 
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`.
+        """
+        return self._splitter.keep_large(data)
+
+    def feed_large(self) -> Sequence[AnswerEvent]:
+        """Return a large event that has ended, and those behind it."""
+        return [event for sent in self._splitter.take_large() for event in self._events_of(sent)]
+
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended."""
         sent = last_event(self._splitter.end(), self.observed)
@@ -119,7 +129,7 @@ class MessagesReader:
 
     def _read(self, payload: bytes) -> list[AnswerEvent]:
         """Return the neutral events of one event's data; content and usage are metered."""
-        event = object_of(payload)
+        event = object_of(payload, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
         if event is None:
             self.observed.note_unread()
             if (usage := _usage_in(payload)) is not None:

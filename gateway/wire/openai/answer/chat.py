@@ -79,6 +79,7 @@ from gateway.wire.sse import EVENT_STREAM, EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 
 MOST_LEVELS = 4
+MAX_HEAD_BYTES = 16 * 1024  # kept of an event, up to its model name
 _encode = msgspec.json.Encoder().encode
 
 
@@ -265,6 +266,17 @@ class ChatStream:
         `EventTooLarge`.
         """
         return [self._rewritten_event(event) for event in self._splitter.feed(data)]
+
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`.
+        """
+        self._repeated.stop()
+        return self._splitter.keep_large(data)
+
+    def feed_large(self) -> Sequence[AnswerPart]:
+        """Return a large event that has ended, and those behind it, rewritten for the caller."""
+        return [self._rewritten_event(event) for event in self._splitter.take_large()]
 
     def end(self) -> Sequence[AnswerPart]:
         """Return the last event of a body that has ended, if only the event's blank line is
@@ -530,8 +542,11 @@ class ChatStream:
         """
         if not self._head or not payload.startswith(self._head):
             place = locate(payload)["model"]
-            self._head = payload[: place.end]
-            self._new_head = payload[: place.start] + _encode(self.model)
+            head = payload[: place.end]
+            new_head = payload[: place.start] + _encode(self.model)
+            if place.end > MAX_HEAD_BYTES:  # the content stands before the name
+                return new_head + payload[place.end :]
+            self._head, self._new_head = head, new_head
         return self._new_head + payload[len(self._head) :]
 
     def _keeps_usage(self, is_final: bool, has_usage: bool) -> bool:

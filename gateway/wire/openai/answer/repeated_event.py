@@ -61,6 +61,10 @@ class RepeatedEvent:
         )
         self._new_head = self._new_tail = b""  # as sent on: before the text and after it
 
+    def stop(self) -> None:
+        """Learn no more events: a large one would be compared letter by letter."""
+        self._is_known, self._tries_left = False, 0
+
     def forget(self) -> None:
         """Forget the learnt event, because one of another kind came."""
         self._is_known = False

@@ -153,6 +153,16 @@ class ResponseStream:
         """
         return [self._rewritten_event(event) for event in self._splitter.feed(data)]
 
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`.
+        """
+        return self._splitter.keep_large(data)
+
+    def feed_large(self) -> Sequence[AnswerPart]:
+        """Return a large event that has ended, and those behind it, rewritten for the caller."""
+        return [self._rewritten_event(event) for event in self._splitter.take_large()]
+
     def end(self) -> Sequence[AnswerPart]:
         """Return the last event of a body that has ended, if only the event's blank line is
         missing.
@@ -249,7 +259,7 @@ class ResponseStream:
         place = locate_one(payload, _RESPONSE, body)
         return spliced(
             body,
-            locate(body),
+            locate(body) if len(body) <= MAX_DECODED_BYTES else places_in(body, response),
             response,
             model=self.model,
             priced=self.observed.final if is_last else None,

@@ -54,6 +54,16 @@ class ChatReader(Struct):
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
         return self._events(self.stream.feed(data))
 
+    def keep_large(self, data: bytes) -> bool:
+        """Keep more of an event that was too large for `feed`; return True if `data` ends it.
+        Raises `EventTooLarge`.
+        """
+        return self.stream.keep_large(data)
+
+    def feed_large(self) -> Sequence[AnswerEvent]:
+        """Return a large event that has ended, and those behind it."""
+        return self._events(self.stream.feed_large())
+
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended."""
         return self._events(self.stream.end())
