@@ -5,6 +5,7 @@ a copy on disk, and reports the served policy version.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
@@ -73,6 +74,7 @@ class Refresher:
         self._postgres = DatabaseExchange("snapshot", clock, threads=_THREADS)
         self._changed, self._looked, self._ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._confirmed_within_s = confirmed_within_s
+        self._asked_s = -math.inf  # when the latest look began
         holder.confirm = self.confirm
         self._kept: Snapshot | None = None
         self._kept_s = 0.0
@@ -122,7 +124,7 @@ class Refresher:
             return holder.refreshed_s is not None and holder.refreshed_s >= asked_s
 
         await asyncio.sleep(CONFIRMED_APART_S - holder.age_s())
-        if not is_answered():
+        if self._asked_s < asked_s:
             self._changed.set()
         with suppress(TimeoutError):
             async with asyncio.timeout(self._confirmed_within_s):
@@ -227,6 +229,7 @@ class Refresher:
         """
         # Read before Postgres is asked: the answer may be as old as the question.
         good_at, good_s, before = self._clock.now(), self._clock.monotonic(), self._holder.current
+        self._asked_s = good_s
         snapshot = await self._postgres.ask_within(limit_s, lambda: self._source.load(before))
         if snapshot is None:
             self._holder.problem = "no policy was applied yet; run: tollgate policy apply FILE"

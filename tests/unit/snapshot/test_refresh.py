@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from gateway.api.authenticate import authenticate
 from gateway.domain.policy.last_snapshot import LastSnapshot, NotUsable, usable_age_s
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, RequestError
-from gateway.services.snapshot.refresh import RENEW_AFTER_S, Refresher
+from gateway.services.snapshot.refresh import CONFIRMED_APART_S, RENEW_AFTER_S, Refresher
 from gateway.services.snapshot.snapshot import Snapshot, SnapshotHolder
 from gateway.services.supervisor import Supervisor
 from tests.factories import NOW, key, key_record, snapshot, version
@@ -226,6 +226,23 @@ async def test_a_key_made_just_after_a_look_is_seen(worker: Worker) -> None:
         asked = [asyncio.create_task(worker.holder.confirm()) for _ in range(50)]
         assert await asyncio.gather(*asked) == [True] * 50
     assert (worker.answer(THEIRS), worker.source.loads) == ("payments", 2)
+
+
+async def test_a_caller_that_asked_before_a_look_began_shares_it(worker: Worker) -> None:
+    """Also one whose turn comes while that look waits for Postgres."""
+    refresher = worker.made(every_s=60, confirmed_within_s=60)
+    await refresher.refresh()
+    worker.clock.advance(0.001)
+    worker.source.admission = admission = threading.Event()
+    early = asyncio.create_task(worker.holder.confirm())
+    await asyncio.sleep(0.05)
+    late = asyncio.create_task(worker.holder.confirm())
+    async with at_work(refresher):
+        await soon(lambda: worker.source.loads == 2, "the second look")
+        await asyncio.sleep(2 * CONFIRMED_APART_S)  # the later one's turn has come
+        admission.set()
+        assert await asyncio.gather(early, late) == [True, True]
+    assert worker.source.loads == 2
 
 
 async def test_a_postgres_that_is_away_confirms_nothing(worker: Worker) -> None:
