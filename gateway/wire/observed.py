@@ -44,7 +44,7 @@ _OF_PROMPTS = (
     "unknown_input_tokens",
     "unknown_cache_write_tokens",
 )
-# A finish reason, a service tier or a place. An upstream can put a text anywhere, and none is stored.
+# A finish reason, a tier or a place. An upstream can put a text anywhere, and none is stored.
 WORD = re.compile(r"[A-Za-z0-9_.:-]{1,64}")
 # The reasons, in lower case, of an answer that ended at its maximum or at the window: OpenAI's and
 # Ollama's (openai 3.57.0), of responses, Anthropic's and Bedrock's (anthropic 2.14.0), Gemini's
