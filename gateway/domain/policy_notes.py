@@ -65,7 +65,7 @@ def _shares_prompts(deployment: Deployment, policy: Policy) -> bool:
         return False
     asked = deployment.operations & CONVERSATIONS
     sent = {one if one in deployment.native else Operation.CHAT for one in asked}
-    if all(map(deployment.salts, sent)):
+    if sent <= deployment.salted:
         return False
     routes = {name for name, one in policy.routes.items() if deployment.name in one.deployments}
     return sum(not routes.isdisjoint(team.routes) for team in policy.teams.values()) > 1

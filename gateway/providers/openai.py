@@ -190,7 +190,7 @@ class OpenAI:
         self.add_headers(headers, deployment, request, is_streamed=is_stream)
         native_messages.add_headers(headers, request)
         values: dict[str, Any] = {}
-        if deployment.salts(Operation.MESSAGES):
+        if Operation.MESSAGES in deployment.salted:
             values[cache_salts.MEMBER] = cache_salts.salt_of(self._salt_key, request.caller.team)
         return UpstreamRequest(
             url=native_messages.address(deployment.address, request),
@@ -268,7 +268,7 @@ class OpenAI:
             values |= tool_members(deployment.provider_facts, read)
         if read.facts.operation in self.stores_by_default and "store" not in deployment.allows:
             values["store"] = False
-        if deployment.salts(read.facts.operation):
+        if read.facts.operation in deployment.salted:
             values[cache_salts.MEMBER] = cache_salts.salt_of(self._salt_key, team)
         return values
 

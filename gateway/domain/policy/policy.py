@@ -197,6 +197,12 @@ class Billing:
     key: str | None = None
 
 
+def _salted(facts: ProviderFacts, prompt_cache: PromptCache | None) -> frozenset[Operation]:
+    """Return the operations whose requests are sent the salt of their team."""
+    is_asked = not facts.salts_if_stated or prompt_cache is PromptCache.SEPARATE
+    return facts.salted if is_asked and prompt_cache not in _ANY_TEAM else frozenset()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Deployment:
     """One model at one provider in one region.
@@ -211,7 +217,8 @@ class Deployment:
     `untranslatable` decides what happens to a field without a place there. `credentials` stand
     instead of `api_key` if a provider signs its requests or takes the platform's identity.
     `prompt_cache` says whether teams share its cached prompts, None if its provider decides;
-    `hides_cache` is True if callers may not see cached counts.
+    `hides_cache` is True if callers may not see cached counts. Requests of the `salted` operations
+    are sent the salt of their team, so that no other one can find their prompts by that cache.
     `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
     query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
@@ -263,6 +270,7 @@ class Deployment:
     unasked: Unasked = field(init=False, repr=False, compare=False)
     provider_facts: ProviderFacts = field(init=False, repr=False, compare=False)
     address: str = field(init=False, repr=False, compare=False)
+    salted: frozenset[Operation] = field(init=False, repr=False, compare=False)
     bounded_members: Mapping[Operation, frozenset[str]] = field(
         init=False, repr=False, compare=False
     )
@@ -277,6 +285,7 @@ class Deployment:
         object.__setattr__(self, "search_model", searches)
         object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
+        object.__setattr__(self, "salted", _salted(facts, self.prompt_cache))
         known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
         object.__setattr__(self, "bounded_members", known)
 
@@ -306,15 +315,6 @@ class Deployment:
         than the gateway's own members.
         """
         return operation not in self.native or self.provider_facts.adapts_requests
-
-    def salts(self, operation: Operation) -> bool:
-        """Return True if a request of this operation is sent the salt of its team, so that no other
-        team can find its prompts by the upstream's cache.
-        """
-        facts = self.provider_facts
-        if operation not in facts.salted or self.prompt_cache in _ANY_TEAM:
-            return False
-        return not facts.salts_if_stated or self.prompt_cache is PromptCache.SEPARATE
 
     def unsent_features(self, operation: Operation) -> frozenset[str]:
         """Return the features of a request that its translation leaves out, so that they need no

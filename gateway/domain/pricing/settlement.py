@@ -324,7 +324,8 @@ class _Bill(Struct, frozen=True, gc=False):
                 usage, **{name: max(n, counts[name] or 0) for name, n in evidence.calls.items()}
             )
         if usage.unknown_units or (
-            (usage is not evidence.final or not evidence.is_alone) and evidence.has_unknown_units
+            (evidence.running is not None or evidence.dearest is not None)
+            and evidence.has_unknown_units
         ):
             if not evidence.is_self_hosted:
                 return self.hold(usage, reported=reported or usage, is_suspect=True)

@@ -162,7 +162,9 @@ class Attempt(Struct, kw_only=True):
         # Only engines report running usage, and they have one tier, so the other tiers of a list
         # price are left out.
         intent = Intent(
-            event=self.begun, price=self._price.for_tier(None), writes_output=self._writes_output
+            event=self.begun,
+            price=self._price.for_tier(None),
+            writes_output=self.request.body.facts.operation not in WITHOUT_OUTPUT,
         )
         try:
             return self.meter.intend(intent, self.running_usage)
@@ -319,22 +321,15 @@ class Attempt(Struct, kw_only=True):
     def dropped_fields(self) -> tuple[str, ...]:
         """Return the caller's names of the fields that were not sent."""
         lost = () if self.translation is None else self.translation.dropped_fields
-        rounds, unlisted = self.bound.rounds, self.candidate.left_out
-        if unlisted:
-            lost = (*lost, *map(named_in_header, unlisted[:MOST_NAMED]))
+        rounds, candidate = self.bound.rounds, self.candidate
+        if candidate.unlisted and candidate.left_out:
+            lost = (*lost, *map(named_in_header, candidate.left_out[:MOST_NAMED]))
         return lost if rounds is None else (*lost, *(one.where for one in rounds.left_out))
 
     @property
     def _uncounted_fee(self) -> UncountedFee | None:
         """Return the fee that no usage counts; nearly no attempt has one."""
         return None if self.bound.rounds is None else self.bound.rounds.fee
-
-    @property
-    def _writes_output(self) -> bool:
-        """Return True unless the request is for embeddings or scores, whose answers have no output
-        tokens.
-        """
-        return self.request.body.facts.operation not in WITHOUT_OUTPUT
 
     @property
     def _asked_output_tokens(self) -> int | None:
@@ -358,26 +353,27 @@ class Attempt(Struct, kw_only=True):
         """Compute tokens, lines and cost from the final usage and all other evidence of this
         attempt.
         """
-        lifetimes, deployment = self.request.body.facts.cache_lifetimes, self.candidate.deployment
-        running = self.observed.running
+        observed, facts = self.observed, self.request.body.facts
+        lifetimes, deployment = facts.cache_lifetimes, self.candidate.deployment
+        running = observed.running
         if (final is not None and final.unexplained_tokens) or running is not None:
             is_beside = deployment.provider_facts.reasoning_is_beside
             final = with_reasoning(final, is_beside=is_beside)
             running = with_reasoning(running, is_beside=is_beside)
         evidence = Evidence(
             final=final,
-            dearest=self.observed.dearest,
-            impossible=self.observed.impossible,
+            dearest=observed.dearest,
+            impossible=observed.impossible,
             running=running,
-            is_behind=self.observed.is_behind,
+            is_behind=running is not None and observed.is_behind,
             was_served=was_served,
-            writes_output=self._writes_output,
-            least_output_tokens=self.observed.least_output_tokens,
+            writes_output=facts.operation not in WITHOUT_OUTPUT,
+            least_output_tokens=observed.least_output_tokens,
             has_prompt=final is None
             or not final.lacks_prompt
             or has_prompt_text(self.request.body),
-            fee=self._uncounted_fee,
-            calls=self.observed.calls,
+            fee=None if self.bound.rounds is None else self.bound.rounds.fee,
+            calls=observed.calls,
             is_self_hosted=deployment.is_self_hosted,
         )
         if lifetimes or deployment.unasked.writes_cache:
@@ -387,7 +383,7 @@ class Attempt(Struct, kw_only=True):
             evidence = replace(
                 evidence,
                 counted=counted,
-                is_cut=self.observed.is_cut,
+                is_cut=observed.is_cut,
                 asked_output_tokens=self._asked_output_tokens,
             )
         price = self._price

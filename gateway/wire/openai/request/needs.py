@@ -57,7 +57,7 @@ class Needs:
     def is_unusual(self) -> bool:
         """Return True if something was found that few requests have."""
         found = (self.lifetimes, self.has_files, self.stored, self.sound, self.maybe_sound)
-        return any(found) or bool(self.unbounded)
+        return any(found) or bool(self.unbounded or self.hosted)
 
     def leave(self, feature: str, where: str) -> None:
         """Record that the request needs a deployment's permission for a feature, with the place in

@@ -110,14 +110,11 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         raise InvalidRequest("'model' is empty. GET /v1/models lists your models.", param="model")
     capabilities, features = _NONE, _NONE
     named: tuple[tuple[str, str], ...] = ()
-    hosted: tuple[HostedTool, ...] = ()
-    is_sized, parts = True, _NONE
+    is_sized = True
     if plain is None:
         needs = _needs(operation, fields, members)
         capabilities, features = frozenset(needs.capabilities), frozenset(needs.features)
         named, is_sized = tuple(needs.features.items()), needs.is_sized
-        hosted = tuple(needs.hosted)
-        parts = unlisted_parts(members)
     # After the bounds on the body's values: this searches the whole body for words.
     choices = choices_of(fields.n, fields.best_of, members.get(OTHER_CHOICES))
     size = size_of(operation, members, choices=choices)
@@ -145,13 +142,14 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         previous_response=_previous_response(members)
         if "previous_response_id" in members and operation is Operation.RESPONSES
         else None,
-        hosted=hosted,
-        round_limits=round_limits(members) if hosted else (),
-        unlisted_parts=parts,
     )
+    if plain is None and (parts := unlisted_parts(members)):
+        facts = structs.replace(facts, unlisted_parts=parts)
     if plain is None and needs.is_unusual:
         facts = structs.replace(
             facts,
+            hosted=tuple(needs.hosted),
+            round_limits=round_limits(members) if needs.hosted else (),
             cache_lifetimes=frozenset(needs.lifetimes),
             has_files=needs.has_files,
             stored=frozenset(needs.stored),
