@@ -198,15 +198,25 @@ def _bundled() -> DataSnapshot:
 def _find_listed(
     provider: str, model: str, base_url: str
 ) -> tuple[genai.Provider, genai.ModelInfo] | None:
-    """Return the bundled list's provider and model for a deployment, None if it lacks them."""
+    """Return the bundled list's provider and model for a deployment, None if it lacks them. The
+    provider is the one that has the model there: the list prices another's models at Azure and
+    Vertex as their maker does.
+    """
     facts = provider_facts_of(provider, base_url)
     by_url = base_url if facts.name == OPENAI_COMPATIBLE else None
     if by_url is None and facts.listed_as is None:
         return None
     try:
-        return _bundled().find_provider_model(model, None, facts.listed_as, by_url)
+        seller, found = _bundled().find_provider_model(model, None, facts.listed_as, by_url)
     except LookupError:
         return None
+    if any(one is found for one in seller.models):
+        return seller, found
+    return next(
+        (maker, found)
+        for maker in _bundled().providers
+        if any(one is found for one in maker.models)
+    )
 
 
 def _listed_model(key: ModelKey) -> tuple[genai.Provider, genai.ModelInfo]:

@@ -9,7 +9,14 @@ import pytest
 
 from gateway.domain.pricing.pricing import cost_nusd, lines
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind, TokenUsage
-from gateway.storage.policy.price_list import builtin_price, key_of, schedule
+from gateway.domain.providers.table import PROVIDERS
+from gateway.storage.policy.price_list import (
+    all_keys,
+    builtin_price,
+    key_of,
+    listed_price,
+    schedule,
+)
 from gateway.storage.policy.prices import StoredBook
 from tests.factories import deployment, imported
 
@@ -109,3 +116,28 @@ def test_cached_audio_of_gemini_has_its_listed_rate() -> None:
         )
     ]
     assert rates == [Decimal("0.03"), Decimal("0.1"), Decimal(1)]
+
+
+@pytest.mark.parametrize("provider", sorted(PROVIDERS))
+def test_each_model_that_is_found_is_in_the_list_under_its_key(provider: str) -> None:
+    """By each name in the list, also those of other makers: the list prices some of them there."""
+    listed = set(all_keys())
+    for model in sorted({key.model for key in listed}):
+        name = f"anthropic.{model}" if provider == "bedrock" and "claude" in model else model
+        for one in {model, name}:
+            key = key_of(deployment(provider=provider, model=one))
+            if key is not None:
+                assert key in listed
+                schedule(key)
+                listed_price(key, AT)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "maker"),
+    [("azure_openai", "gpt-4.1", "openai"), ("azure_openai", "grok-4", "x-ai")],
+)
+def test_a_resold_model_has_its_makers_list_price(provider: str, model: str, maker: str) -> None:
+    """The list has no entry of its own for them at Azure."""
+    there = builtin_price(provider=provider, model=model, base_url="https://x.example", at=AT)
+    key = key_of(deployment(provider=provider, model=model))
+    assert (there is not None, key is not None and key.provider) == (True, maker)
