@@ -8,6 +8,7 @@ import dataclasses
 import gc
 import os
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -22,6 +23,7 @@ pytest_plugins = ["tests.postgres", "tests.gateway_process"]
 
 SEED = int(os.environ.get("TOLLGATE_TEST_SEED", "20261120"))
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+_OF_PYTEST = "PYTEST_CURRENT_TEST"
 
 # The `ci` profile draws the same examples each time: a red build is a change's fault. `explore`
 # draws new ones and prints the reproduction of a failure.
@@ -82,6 +84,18 @@ def pytest_collection_finish() -> None:
 def rng() -> random.Random:
     """Random numbers from the printed seed."""
     return random.Random(SEED)
+
+
+@pytest.fixture(autouse=True)
+def same_variables() -> Iterator[None]:
+    """Fail a test that changes this process's variables for good: its children would pass or fail
+    by the order of the tests, and a user's by that of their commands.
+    """
+    before = dict(os.environ)
+    yield
+    after = {**os.environ, _OF_PYTEST: before.get(_OF_PYTEST, "")}
+    changed = {name for name, _ in before.items() ^ after.items()}
+    assert changed <= {_OF_PYTEST}, f"variables that stayed changed: {sorted(changed)}"
 
 
 def pytest_terminal_summary(

@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from gateway.domain.budgets.budgets import Account, PeriodSpan
 from gateway.domain.money import usd_from_nusd
+from gateway.domain.policy.unlisted import listed_text
 
 GRANT_SHARE = 10  # suggested: a tenth of the limit
 CENT_NUSD = 10_000_000
@@ -109,12 +110,13 @@ def unbounded_member(
     """Return the error message for a request that a hard budget refuses because of a member beside
     which another model, price or maximum may count. `listed_as` is the name to list it by.
     """
-    listed = f'"{listed_as}"' if listed_as and ": " in listed_as else listed_as
+    listed = _listed(listed_as)
+    remedy = f"`{listed}` (it does nothing to the cost), or " if listed else ""
     return (
         f"Budget {account.account_id} is hard, and '{where}' at {deployment} may let another "
         "model, price or maximum count, so that the cost has no upper bound. Nothing was sent. "
         "Leave it out, use a route that has a bound for it, or ask an admin for one of these at "
-        f"the deployment: `listed: [{listed}]` (it does nothing to the cost), or "
+        f"the deployment: {remedy}"
         "`unlisted: {factor: N}` (it multiplies the cost at most N times, and so much is held)."
     )
 
@@ -141,9 +143,10 @@ def unbounded_rounds(
         if most_rounds is None
         else f"`hosted_rounds: {most_rounds}` (the most rounds that the provider states)"
     )
+    listed = _listed(listed_as)
+    covered = f", or `{listed}` (the fee is covered, or there is none)" if listed else ""
     fee = (
-        f" A tool that is sent needs its fee too: `{rate}` in the `price` there, or "
-        f"`listed: [{listed_as}]` (the fee is covered, or there is none)."
+        f" A tool that is sent needs its fee too: `{rate}` in the `price` there{covered}."
         if rate is not None
         else ""
     )
@@ -170,31 +173,40 @@ def unpriced(
     None for a thing that is stored at the provider. `is_argument` is True for an argument of a tool
     whose calls have the rate.
     """
+    listed = _listed(listed_as)
     if rate is None:
+        remedy = f", or ask an admin for `{listed}` at the deployment (it brings none of them)"
         return (
             f"Budget {account.account_id} is hard, and '{where}' at {deployment} is stored at the "
             "provider: it may bring tools, a model or a maximum of its own, whose cost has no "
-            "bound. Nothing was sent. Write its content and its tools in the request, or ask an "
-            f"admin for `listed: [{listed_as}]` at the deployment (it brings none of them)."
+            "bound. Nothing was sent. Write its content and its tools in the request"
+            f"{remedy if listed else ''}."
         )
     if is_argument:
-        drop = ", or `hosted_tools: drop` (the tool is not sent)" if can_drop else ""
+        ways = [f"`{listed}` (the price covers it)"] if listed else []
+        if can_drop:
+            ways.append("`hosted_tools: drop` (the tool is not sent)")
+        asked = f", or ask an admin for this at the deployment: {', or '.join(ways)}"
         return (
             f"Budget {account.account_id} is hard, and '{where}' may change the fee of a call at "
             f"{deployment}, for which its price has one `{rate}`. Nothing was sent. Leave the "
-            "argument out, or ask an admin for this at the deployment: "
-            f"`listed: [{listed_as}]` (the price covers it){drop}."
+            f"argument out{asked if ways else ''}."
         )
     remedies = [f"`{rate}` in its `price` (or by `tollgate price add`)"]
     if can_drop:
         remedies.append("`hosted_tools: drop` (it is not sent)")
-    if listed_as is not None:
-        remedies.append(f"`listed: [{listed_as}]` (it costs no more than its tokens)")
+    if listed:
+        remedies.append(f"`{listed}` (it costs no more than its tokens)")
     return (
         f"Budget {account.account_id} is hard, and the price of {deployment} does not say how much "
         f"'{where}' costs. Nothing was sent. Leave it out, use a route whose price says it, or ask "
         f"an admin for one of these at the deployment: {', or '.join(remedies)}."
     )
+
+
+def _listed(name: str | None) -> str | None:
+    """Return the line of a policy that lists a name, None if no line can."""
+    return None if name is None else listed_text([name])
 
 
 def moment_text(moment: datetime, time_zone: str) -> str:

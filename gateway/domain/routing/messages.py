@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.domain.policy.policy import ResidencyRule
+from gateway.domain.policy.unlisted import listed_text
 from gateway.domain.residency.messages import listed
 from gateway.domain.residency.rules import Denial
 from gateway.errors import (
@@ -162,12 +163,12 @@ def _unlisted_refused(unplaced: Unplaced) -> RequestError:
     """
     names = unplaced.unlisted
     shown = ", ".join(f"'{name[:MOST_SHOWN]}'" for name in names[:MOST_NAMED])
-    listed_names = ", ".join(name[:MOST_SHOWN] for name in names[:MOST_NAMED])
+    listed = listed_text(names[:MOST_NAMED])
+    remedy = f"`{listed}` (it costs nothing), " if listed is not None else ""
     return InvalidRequest(
         f"A hard budget applies to team {unplaced.team}, and what {shown} does to the cost is not "
         f"known on route {unplaced.route}: {unplaced.details}. Nothing was sent. Leave it out, or "
-        "ask an admin to add to the deployment "
-        f"`listed: [{listed_names}]` (it costs nothing), `unlisted: drop` (it is not sent) or "
+        f"ask an admin to add to the deployment {remedy}`unlisted: drop` (it is not sent) or "
         "`unlisted: {factor: N}` (it is sent, and N times the cost is held).",
         param=names[0][:MOST_SHOWN] if names else None,
     )

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing
+from contextlib import closing, contextmanager
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import partial
@@ -111,8 +111,6 @@ class BulkLedger:
                     yield copier.copy(one, make)
             return
         # A new interpreter for each: a fork would share the threads and sockets of this process.
-        # Each looks for its modules before it has this one's path, and not in the current folder.
-        os.environ["PYTHONSAFEPATH"] = "1"
         pool = ProcessPoolExecutor(
             processes,
             mp_context=multiprocessing.get_context("spawn"),
@@ -120,7 +118,9 @@ class BulkLedger:
             initargs=(self._url, self._role, make),
         )
         try:
-            yield from pool.map(_copy_slice, slices)
+            with _safe_path():
+                copied = pool.map(_copy_slice, slices)  # starts all processes
+            yield from copied
         except BrokenProcessPool:
             raise OperatorError(
                 "A process that writes events was killed, perhaps because memory ran out. Each "
@@ -128,6 +128,23 @@ class BulkLedger:
             ) from None
         finally:
             pool.shutdown(cancel_futures=True)
+
+
+@contextmanager
+def _safe_path() -> Iterator[None]:
+    """Let processes that start here look for their first modules not in the current folder, and
+    none that starts later.
+    """
+    name = "PYTHONSAFEPATH"
+    before = os.environ.get(name)
+    os.environ[name] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 class _Copier:

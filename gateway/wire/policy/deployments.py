@@ -23,7 +23,12 @@ from gateway.domain.policy.policy import (
     default_output_limit,
 )
 from gateway.domain.policy.request_fields import FEATURES
-from gateway.domain.policy.unlisted import DROP_UNLISTED, REFUSE_UNLISTED, Unlisted
+from gateway.domain.policy.unlisted import (
+    DROP_UNLISTED,
+    LISTED_NAME,
+    REFUSE_UNLISTED,
+    Unlisted,
+)
 from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import listed, shown
@@ -63,7 +68,7 @@ Members = Annotated[
         Annotated[
             str,
             text(
-                r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.:=-]{0,127}",
+                LISTED_NAME,
                 "write the name of a member, as NAME, NAME.PART, NAME.PART=VALUE or "
                 "'anthropic-beta: NAME'",
             ),

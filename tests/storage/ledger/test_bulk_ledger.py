@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -167,3 +168,10 @@ def test_real_events_refuse_a_demo_ledger(database: Database, is_summed: bool) -
     with pytest.raises(OperatorError, match="has real events"):
         table.begin("a", is_ledger=True, last_day=date(2026, 11, 19))
     assert table.begin("a", is_ledger=False, last_day=date(2026, 11, 19))
+
+
+def test_the_processes_leave_no_variable_behind(database: Database, database_url: str) -> None:
+    """A child of this process that starts later finds its modules as before."""
+    before = dict(os.environ)
+    assert copied(database_url, ODD[:1], ODD[1:2], processes=2) == [1, 1]
+    assert dict(os.environ) == before
