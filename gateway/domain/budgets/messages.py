@@ -59,14 +59,14 @@ def away(account: Account) -> str:
     )
 
 
-def slow(account: Account, waited_s: float) -> str:
+def slow(account: Account) -> str:
     """Return the error message for a request refused because Postgres did not answer in time
     whether the budget has room.
     """
     return (
-        f"Budget {account.account_id} has too little leased here, and Postgres did not answer "
-        f"within {round(waited_s * 1000)} ms whether there is more. Nothing was sent. Try again in "
-        "a second; an admin whose Postgres is always slower raises TOLLGATE_BUDGET_WAIT_S."
+        f"Budget {account.account_id} has too little leased here, and Postgres did not answer in "
+        "time whether there is more. Nothing was sent. Try again in a second; an admin whose "
+        "Postgres is always slower raises TOLLGATE_BUDGET_WAIT_S."
     )
 
 

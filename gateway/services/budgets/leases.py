@@ -102,8 +102,12 @@ class BudgetLeases:
 
     @property
     def _wait_s(self) -> float:
-        """Return the longest wait of a request for Postgres, in seconds."""
-        shortest_s = min(self._answered_in_s, default=0.0)
+        """Return the longest wait of a request for Postgres, in seconds. The first one of a worker
+        waits for a connection too, and nothing tells yet how far away Postgres is.
+        """
+        if not self._answered_in_s:
+            return MOST_WAIT_S
+        shortest_s = min(self._answered_in_s)
         return min(max(self._least_wait_s, WAITS_FOR_ANSWERS * shortest_s), MOST_WAIT_S)
 
     def _silent_for(self, least_s: float) -> float | None:
@@ -345,7 +349,7 @@ class BudgetLeases:
             return messages.away(budget_lease.account)
         if budget_lease.key in self._refused:
             return messages.ask_refused(budget_lease.account)
-        return messages.slow(budget_lease.account, self._wait_s)
+        return messages.slow(budget_lease.account)
 
     def _drop_done_and_ask(self, now_s: float) -> Sequence[SliceAsk]:
         """Drop unused leases, and return the next asks of the others to Postgres."""

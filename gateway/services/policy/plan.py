@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion, Route, Team
 from gateway.domain.pricing.pricing import Price
@@ -75,6 +76,7 @@ def plan(
     hurts = (
         *_harmful_changes(old, after, around),
         *_moved_budgets(old, after.policy, around, now),
+        *_lost_bounds(old, after.policy),
     )
     return Plan(
         version=None if before is None else before.version,
@@ -91,7 +93,7 @@ def _harmful_changes(
     before: Policy | None, after: PolicyVersion, around: PlanContext
 ) -> Iterator[HarmfulChange]:
     """Yield the findings that make requests fail under the new policy: lost teams and routes, dead
-    ends, missing prices and secrets; budgets are not judged.
+    ends, missing prices and secrets.
     """
     yield from _removed_teams(before, after.policy, around)
     yield from _removed_routes(before, after.policy, around)
@@ -137,6 +139,30 @@ def _moved_budgets(
             ),
             is_note=not used_nusd,
         )
+
+
+def _lost_bounds(before: Policy | None, after: Policy) -> Iterator[HarmfulChange]:
+    """Yield the hard budgets of which no hard one is left for the same owner and period: nothing
+    stops their spending any more. Those of a removed team or cost centre are no harm.
+    """
+    left = {_bounded(rule) for rule in after.budgets if rule.is_hard}
+    softened = {_bounded(rule) for rule in after.budgets}
+    for rule in () if before is None else before.budgets:
+        owners = after.cost_centres if rule.team is None else after.teams
+        if not rule.is_hard or _bounded(rule) in left or (rule.team or rule.owner) not in owners:
+            continue
+        change = "becomes soft" if _bounded(rule) in softened else "is removed"
+        limit = format_usd(usd_from_nusd(rule.limit_nusd)).replace("$", "USD ")
+        span = "" if rule.period is BudgetPeriod.ONCE else f" a {rule.period}"
+        message = (
+            f"hard budget {rule.rule_id} {change}: nothing stops the spending at {limit}{span}"
+        )
+        yield HarmfulChange(kind="budget", name=rule.rule_id, message=message)
+
+
+def _bounded(rule: BudgetRule) -> tuple[object, ...]:
+    """Return the owner and the period that a budget is for, whichever name it has."""
+    return rule.scope, rule.team, rule.owner, rule.period
 
 
 def _removed_teams(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
-from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
+from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.policy.policy import Policy, Route
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.routing.replay import Alike, PastRequest, PastSpeed, PastSpend, Place
@@ -298,6 +298,19 @@ def around(**changes: Any) -> PlanContext:
     return PlanContext(**values | changes)
 
 
+def _month(**changes: Any) -> BudgetRule:
+    """The hard monthly budget of a team, unless changed."""
+    values: dict[str, Any] = {
+        "rule_id": "payments/month",
+        "scope": BudgetScope.TEAM,
+        "team": "payments",
+        "owner": "payments",
+        "period": BudgetPeriod.MONTH,
+        "limit_nusd": 5_000_000_000,
+    }
+    return BudgetRule(**values | changes)
+
+
 def hurts(before: Policy | None, after: Policy, **changes: Any) -> tuple[HarmfulChange, ...]:
     made = plan(
         None if before is None else factories.version(before),
@@ -318,6 +331,33 @@ def test_a_removed_team_warns_of_its_live_keys() -> None:
     assert (hurt.kind, hurt.name) == ("team", "legal")
     assert "2 live keys" in hurt.message
     assert hurts(before, factories.policy(), live_keys={"payments": 1}) == ()
+
+
+@pytest.mark.parametrize(
+    ("left", "change"),
+    [
+        ((), "is removed"),
+        ((_month(kind=BudgetKind.SOFT),), "becomes soft"),
+        ((_month(rule_id="other", kind=BudgetKind.SOFT),), "becomes soft"),
+        ((_month(period=BudgetPeriod.DAY),), "is removed"),
+        ((_month(limit_nusd=9_000_000_000),), None),
+        ((_month(rule_id="renamed"),), None),
+    ],
+)
+def test_a_hard_budget_that_bounds_nothing_any_more_hurts(
+    left: tuple[BudgetRule, ...], change: str | None
+) -> None:
+    """A file that was cut short still parses; its plan said that no change hurts."""
+    before = factories.policy(teams={"payments": factories.team(budgets=(_month(),))})
+    after = factories.policy(teams={"payments": factories.team(budgets=left)})
+    found = [(hurt.kind, hurt.is_note, hurt.message) for hurt in hurts(before, after)]
+    if change is None:
+        assert found == []
+        return
+    message = f"hard budget payments/month {change}: nothing stops the spending at USD 5.00 a month"
+    assert found == [("budget", False, message)]
+    removed = factories.policy(teams={"legal": factories.team("legal")})
+    assert hurts(before, removed) == ()  # its keys are turned away
 
 
 def test_a_removed_route_warns_if_it_was_used_last_week() -> None:
