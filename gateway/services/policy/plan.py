@@ -154,10 +154,10 @@ def _lost_bounds(before: Policy | None, after: Policy) -> Iterator[HarmfulChange
         change = "becomes soft" if _bounded(rule) in softened else "is removed"
         limit = format_usd(usd_from_nusd(rule.limit_nusd)).replace("$", "USD ")
         span = "" if rule.period is BudgetPeriod.ONCE else f" a {rule.period}"
-        message = (
-            f"hard budget {rule.rule_id} {change}: nothing stops the spending at {limit}{span}"
+        message = f"{change}: nothing stops the spending at {limit}{span}"
+        yield HarmfulChange(
+            kind="budget", name=rule.rule_id, message=f"hard budget {rule.rule_id} {message}"
         )
-        yield HarmfulChange(kind="budget", name=rule.rule_id, message=message)
 
 
 def _bounded(rule: BudgetRule) -> tuple[object, ...]:

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.policy.policy import Policy, Route
 from gateway.domain.pricing.pricing import Price
