@@ -341,7 +341,7 @@ def test_a_removed_team_warns_of_its_live_keys() -> None:
         ((), "is removed"),
         ((_month(kind=BudgetKind.SOFT),), "becomes soft"),
         ((_month(rule_id="other", kind=BudgetKind.SOFT),), "becomes soft"),
-        ((_month(period=BudgetPeriod.DAY),), "is removed"),
+        ((_month(rule_id="payments/day", period=BudgetPeriod.DAY),), "is removed"),
         ((_month(limit_nusd=9_000_000_000),), None),
         ((_month(rule_id="renamed"),), None),
     ],
