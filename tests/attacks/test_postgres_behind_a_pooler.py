@@ -130,7 +130,9 @@ def test_a_pooler_that_leaves_session_mode_is_named(database_url: str) -> None:
 def test_a_server_that_takes_no_writes_is_named(
     database_url: str, cli_at: Callable[[str], Cli], tmp_path: Path
 ) -> None:
-    """The neighbour: a replica's address answers every question, and no write."""
+    """The neighbour: its address answers every question, and no write. A primary is no standby:
+    hosts set it read-only while its disk is full.
+    """
     cli = cli_at(database_url)
     cli.ok("db", "upgrade")
     name = conninfo_to_dict(database_url)["dbname"]
@@ -138,7 +140,7 @@ def test_a_server_that_takes_no_writes_is_named(
         owner.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'.encode())
     with closing(Database(database_url)) as database:
         database.require_sessions()
-        with pytest.raises(ReadOnlyDatabase, match=r"read-only.*primary"):
+        with pytest.raises(ReadOnlyDatabase, match=r"primary, and read-only"):
             database.require_primary()
     for code, ran in (
         (2, cli("db", "check")),
@@ -146,7 +148,9 @@ def test_a_server_that_takes_no_writes_is_named(
         (1, cli("doctor")),
     ):
         assert ran.code == code, ran
-        assert "is read-only, probably a standby" in f"{ran.out}{ran.err}"
+        shown = " ".join(f"{ran.out}{ran.err}".split())
+        assert "is a primary, and read-only by its setting" in shown
+        assert "RESET default_transaction_read_only" in shown
 
 
 def serve(url: str, folder: Path) -> Ran:

@@ -227,6 +227,24 @@ def test_elsewhere_each_finding_has_the_sql_that_mends_it(
         owner.execute("SELECT pg_advisory_xact_lock(1)")
 
 
+def test_a_login_without_a_free_connection_needs_no_password(
+    database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """Another password would lock the running programs out, and mend nothing."""
+    logins.ensure_logins(database, database_url, tmp_path, given={})
+    address = logins.address_as(database_url, LoginPurpose.REPORTS, tmp_path)
+    user = conninfo_to_dict(address)["user"]
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(f'ALTER ROLE "{user}" CONNECTION LIMIT 0'.encode())
+    problem = str(logins.login_problem(address))
+    assert "too many connections for role" in problem
+    assert "--new-passwords" not in problem
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        owner.execute(f'ALTER ROLE "{user}" CONNECTION LIMIT -1'.encode())
+    assert f"ALTER ROLE {user} CONNECTION LIMIT -1" in problem
+    assert logins.login_problem(address) is None
+
+
 def test_a_login_that_changed_its_own_password_is_given_another(
     database: Database, database_url: str, tmp_path: Path
 ) -> None:

@@ -123,7 +123,7 @@ _LOST_CLASSES = ("08", "57")  # connection exception, operator intervention
 # SQLSTATE classes about the server's state and not about the statement: invalid transaction state,
 # rollback, resources, object state, system error, internal error.
 _SERVER_CLASSES = ("25", "40", "53", "55", "58", "XX")
-_NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
+NO_SLOT = ("too many clients", "connection slots are reserved", "too many connections")
 # Errors in a session that lacks the search path, role or statement of the one before it.
 _OF_ANOTHER_SESSION = frozenset(
     {"3F000", "42P01", "42703", "42883", "42704", "42501", "26000", "42P05", "34000"}
@@ -139,7 +139,7 @@ _POOLER = (
     "LISTEN, prepared statements). Set {setting} to the direct address of Postgres, or let the "
     "pooler work in session mode."
 )
-_IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean"
+_IS_READ_ONLY = "SELECT current_setting('transaction_read_only')::boolean, pg_is_in_recovery()"
 _ENCODING = "SELECT current_setting('server_encoding')"
 _TIME = "SELECT clock_timestamp()"
 _UNREADABLE = (
@@ -153,8 +153,7 @@ _TOO_SLOW = (
     "transactions, or let a gateway sum up the hours first: tollgate serve"
 )
 _REMEDIES = {
-    "25006": "Postgres is read-only here, probably a standby. Point TOLLGATE_DATABASE_URL at "
-    "the primary.",
+    "25006": "Postgres is read-only here: a standby, or by a setting. tollgate doctor tells which.",
     "3D000": "The database does not exist. Create it, or fix its address.",
     "3F000": _SCHEMA,
     "42P01": _SCHEMA,
@@ -408,10 +407,19 @@ class Database:
                     f"DATABASE … ENCODING 'UTF8' TEMPLATE template0; and point {self._setting} at "
                     "it."
                 )
-            if connection.execute(text(_IS_READ_ONLY)).scalar_one():
+            is_read_only, is_standby = connection.execute(text(_IS_READ_ONLY)).one()
+            if is_read_only and is_standby:
                 raise ReadOnlyDatabase(
-                    f"Postgres at {self.name} is read-only, probably a standby or a replica. Point "
+                    f"Postgres at {self.name} is read-only: a standby or a replica. Point "
                     f"{self._setting} at the primary."
+                )
+            if is_read_only:
+                raise ReadOnlyDatabase(
+                    f"Postgres at {self.name} is a primary, and read-only by its setting "
+                    "default_transaction_read_only. Hosts set it while the disk is full: make room "
+                    "first. Then, as the database's owner: ALTER DATABASE … RESET "
+                    "default_transaction_read_only; and likewise ALTER ROLE or ALTER SYSTEM if it "
+                    "was set there."
                 )
 
     def stated_time(self) -> datetime:
@@ -589,7 +597,7 @@ class Database:
         if is_lost or (state or "")[:2] in _LOST_CLASSES:
             reason = _first_line(cause)
             is_full = any(
-                words in reason for words in _NO_SLOT
+                words in reason for words in NO_SLOT
             )  # libpq gives no SQLSTATE for a refused connection
             if refused_logins.is_refusal(reason):
                 raise DatabaseUnavailable(

@@ -22,7 +22,7 @@ from psycopg import sql
 from gateway.domain.logins import CreatedLogins, LoginPurpose, login_name
 from gateway.errors import BadUsage
 from gateway.storage import owned_files
-from gateway.storage.postgres.database import Database, address_parts, parse_url
+from gateway.storage.postgres.database import NO_SLOT, Database, address_parts, parse_url
 from gateway.storage.postgres.server_facts import READ_SHARE
 
 FILE = "logins"
@@ -107,6 +107,12 @@ def login_problem(address: str) -> str | None:
     if refused is None or "FATAL" not in refused:
         return None
     user, reason = parse_url(address).get("user"), _last_line(refused)
+    if any(words in reason for words in NO_SLOT):
+        return (
+            f"Postgres does not let {user} in: {reason}. The password is right. Run fewer workers, "
+            f"or raise the limit: ALTER ROLE {user} CONNECTION LIMIT -1; for a whole database "
+            "ALTER DATABASE … CONNECTION LIMIT -1, for the server max_connections."
+        )
     return (
         f"Postgres does not let {user} in: {reason}. If its password was changed, give it another "
         f"one: {_NEW_PASSWORDS}"
