@@ -58,7 +58,8 @@ def upgrade(
     up. Makes one login each for serving, reports, administration and finance, and keeps their
     passwords in HOME/logins. Later commands use those logins; only this one uses the owner's. If it
     may not make them, it prints the SQL for an administrator, once. Gives Tollgate's roles back
-    every right that they lost, and closes the database to the logins of another one. Has this
+    every right that they lost, and closes the database to the logins of another one. Attaches
+    each month's partition that was detached. Has this
     month's hours summed again whose sums differ from their events. Running it again changes
     nothing.
     """
@@ -68,7 +69,10 @@ def upgrade(
         stores.database.require_suitable()
         applied = stores.database.upgrade(on_step=note)
         today = toolbox.now().date()
-        months = stores.database.ensure_months(first=today, last=last_partitioned_month(today))
+        months = [
+            *stores.database.attach_months(),
+            *stores.database.ensure_months(first=today, last=last_partitioned_month(today)),
+        ]
         wrong = stores.database.sum_wrong_hours_again(since=_month_of(toolbox.now() - DAY))
         is_new = ensure_pepper(toolbox, stores)
         made = ensure_logins(toolbox, stores, renews=new_passwords)

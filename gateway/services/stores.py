@@ -65,6 +65,9 @@ class DatabaseAdministration(Protocol):
     def pending(self) -> list[str]:
         """Return the migrations that are not applied yet."""
 
+    def attach_months(self) -> list[str]:
+        """Attach each month's partition that somebody detached; return their names."""
+
     def ensure_months(self, *, first: date, last: date) -> list[str]:
         """Create the missing monthly partitions of the ledger; return their names."""
 

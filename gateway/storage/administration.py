@@ -62,6 +62,10 @@ class Administration:
 
         return migrations.pending(self._database)
 
+    def attach_months(self) -> list[str]:
+        """Attach each month's detached partition, as the owner; return their names."""
+        return partitions.attach_months(self._database)
+
     def ensure_months(self, *, first: date, last: date) -> list[str]:
         """Create the missing monthly partitions from `first` to `last`; return their names."""
         return partitions.ensure_months(self._database, first=first, last=last)

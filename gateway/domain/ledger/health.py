@@ -69,7 +69,8 @@ class LedgerState:
 
     `missing_partitions` are those of this month and the next ones. `unknown_last_hour` counts
     unresolved attempts. `has_wrong_rollup` is None if the roll-up was not compared with the events.
-    `future_events` carry a time that is yet to come: a gateway's clock was wrong.
+    `future_events` carry a time that is yet to come: a gateway's clock was wrong. The events of
+    `detached_partitions` are in no report.
     """
 
     missing_partitions: tuple[str, ...]
@@ -80,6 +81,7 @@ class LedgerState:
     unknown_last_hour: int
     has_wrong_rollup: bool | None = None
     future_events: int = 0
+    detached_partitions: tuple[str, ...] = ()
 
     @property
     def unknown_share(self) -> float:
@@ -177,10 +179,13 @@ def _unknown(state: LedgerState) -> Check:
 
 
 def _partitions(state: LedgerState) -> Check:
-    """Return the check on the ledger's partitions: a warning if a coming month's is missing or
-    events are in the default one.
+    """Return the check on the ledger's partitions: FAIL if one is detached, a warning if a coming
+    month's is missing or events are in the default one.
     """
     wrong = []
+    if state.detached_partitions:
+        names = ", ".join(state.detached_partitions)
+        wrong.append(f"detached: {names}: their events are in no report and in no month")
     if state.missing_partitions:
         wrong.append(f"missing: {', '.join(state.missing_partitions)}")
     if state.default_partition_rows:
@@ -193,7 +198,7 @@ def _partitions(state: LedgerState) -> Check:
     if wrong:
         return Check(
             "partitions",
-            Status.WARN,
+            Status.FAIL if state.detached_partitions else Status.WARN,
             "; ".join(wrong),
             f"tollgate db upgrade; {_remedy('partition-missing')}",
         )

@@ -180,7 +180,8 @@ _WORDS: Mapping[str, _Words] = {
         remedy="see the gateways' logs for rollups_not_refreshed",
     ),
     "unpartitioned-events": _Words(
-        finding=_count("event(s) lie in the default partition"), remedy="tollgate db upgrade"
+        finding=_count("event(s) lie in the default partition, or the month's own is detached"),
+        remedy="tollgate db upgrade",
     ),
 }
 

@@ -41,7 +41,13 @@ def read_state(
     None skips that. Raises `DatabaseUnavailable`.
     """
     missing = partitions.missing(database, until=partitions_until)
+    detached = partitions.detached(database)
     with database.begin() as connection:
         found = dict(connection.execute(text(_STATE)).mappings().one())
     differs = None if rollup_since is None else bool(rollups.check(database, since=rollup_since))
-    return LedgerState(missing_partitions=tuple(missing), has_wrong_rollup=differs, **found)
+    return LedgerState(
+        missing_partitions=tuple(missing),
+        detached_partitions=tuple(detached),
+        has_wrong_rollup=differs,
+        **found,
+    )

@@ -14,6 +14,30 @@ from gateway.domain.calendar_months import last_partitioned_month, next_month
 from gateway.storage.postgres.database import Database
 
 MOST_MONTHS = 120
+_DETACHED = r"""
+SELECT relname FROM pg_class
+WHERE relnamespace = 'tollgate'::regnamespace AND relkind = 'r' AND NOT relispartition
+  AND relname ~ '^usage_events_[0-9]{4}_[0-9]{2}$'
+ORDER BY relname
+"""
+# As `tollgate.ensure_month` attaches a new one. The hours are summed again: the sums may have lost
+# its events meanwhile.
+_ATTACH = """
+SET LOCAL lock_timeout = '10s';
+SELECT pg_advisory_xact_lock(hashtext('tollgate.ensure_month'));
+LOCK TABLE tollgate.usage_events IN SHARE ROW EXCLUSIVE MODE;
+LOCK TABLE ONLY tollgate.usage_events_default IN ACCESS EXCLUSIVE MODE;
+ALTER TABLE tollgate.usage_events_default DISABLE TRIGGER rows_never_change;
+WITH moved AS (
+    DELETE FROM tollgate.usage_events_default
+    WHERE occurred_at >= '{starts}' AND occurred_at < '{ends}' RETURNING *
+) INSERT INTO tollgate.{name} SELECT * FROM moved;
+ALTER TABLE tollgate.usage_events_default ENABLE TRIGGER rows_never_change;
+ALTER TABLE tollgate.usage_events ATTACH PARTITION tollgate.{name}
+    FOR VALUES FROM ('{starts}') TO ('{ends}');
+INSERT INTO tollgate.dirty_hours (hour)
+    SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM tollgate.{name};
+"""
 
 
 def ensure_months(database: Database, *, first: date, last: date) -> list[str]:
@@ -36,6 +60,30 @@ def ensure_coming_months(connection: Connection) -> None:
     today = _today(connection)
     for month in _months(today, last_partitioned_month(today)):
         _ensure(connection, month)
+
+
+def detached(database: Database) -> list[str]:
+    """Return the tables of months that are in the ledger's schema, and no partition of it: their
+    events are in no report.
+    """
+    with database.begin() as connection:
+        return list(connection.execute(text(_DETACHED)).scalars())
+
+
+def attach_months(database: Database) -> list[str]:
+    """Attach each month's table that somebody detached, with the events of its month that came
+    since then; return their names. Only the tables' owner may.
+    """
+    attached = detached(database)
+    for name in attached:
+        year, month = map(int, name.removeprefix("usage_events_").split("_"))
+        starts = date(year, month, 1)
+        bounds = {"starts": f"{starts}T00:00Z", "ends": f"{next_month(starts)}T00:00Z"}
+        with database.begin() as connection:
+            for statement in _ATTACH.format(name=name, **bounds).split(";\n"):
+                if statement.strip():
+                    connection.exec_driver_sql(statement)
+    return attached
 
 
 def missing(database: Database, *, until: date) -> list[str]:

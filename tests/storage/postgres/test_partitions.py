@@ -10,7 +10,11 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from gateway.domain.calendar_months import last_partitioned_month, next_month
+from gateway.domain.checks import Status
+from gateway.domain.ledger.health import state_checks
 from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.ledger.month_findings import month_findings
+from gateway.storage.ledger.state import read_state
 from gateway.storage.postgres import partitions
 from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
@@ -29,6 +33,18 @@ def _places(database: Database) -> list[tuple[str, int]]:
             )
         )
         return [(str(name), count) for name, count in rows]
+
+
+def _unpartitioned(database: Database) -> int:
+    """Return the open items of February 2024 outside its partition."""
+    with database.begin() as connection:
+        found = month_findings(
+            lambda query, **values: connection.execute(text(query), values).mappings().one(),
+            LATE,
+            billed=(),
+        )
+    (one,) = [finding for finding in found if finding.name == "unpartitioned-events"]
+    return int(one.figures["found"])
 
 
 def test_the_next_months_are_there_from_the_start(database: Database) -> None:
@@ -114,3 +130,38 @@ def test_the_gateways_role_cannot_fill_the_catalogue(database: Database, month: 
         database.begin() as connection,
     ):
         connection.execute(ask, {"month": month})
+
+
+def test_a_detached_month_is_named_and_attached_again(database: Database) -> None:
+    """Its events were in no report, and the remedy did nothing; those that came meanwhile were in
+    the default partition.
+    """
+    days = [datetime(2024, 2, day, 12, tzinfo=UTC) for day in (1, 2)]
+    partitions.ensure_months(database, first=LATE, last=LATE)
+    Ledger(database).write([event(1, at=days[0])])
+    with database.begin() as connection:
+        connection.execute(
+            text("ALTER TABLE tollgate.usage_events DETACH PARTITION tollgate.usage_events_2024_02")
+        )
+    Ledger(database).write([event(2, at=days[1])])
+    assert _places(database) == [("usage_events_default", 1)]
+    state = read_state(database, partitions_until=LATE)
+    (check,) = [one for one in state_checks(state) if one.name == "partitions"]
+    assert (check.status, "usage_events_2024_02" in check.finding) == (Status.FAIL, True)
+    assert _unpartitioned(database) == 2  # the event in the default partition, and the table
+    with database.begin() as connection:
+        connection.execute(text("DELETE FROM tollgate.dirty_hours"))
+    assert partitions.attach_months(database) == ["usage_events_2024_02"]
+    assert _places(database) == [("usage_events_2024_02", 2)]
+    assert _unpartitioned(database) == 0
+    assert partitions.detached(database) == partitions.attach_months(database) == []
+    with database.begin() as connection:
+        hours = connection.execute(text("SELECT hour FROM tollgate.dirty_hours")).scalars()
+        assert sorted(hours) == days
+    for statement in (
+        "UPDATE tollgate.usage_events SET cost_nusd = 0",
+        "DELETE FROM tollgate.usage_events_2024_02",
+        "TRUNCATE tollgate.usage_events_2024_02",
+    ):
+        with pytest.raises(DBAPIError), database.begin() as connection:
+            connection.execute(text(statement))
