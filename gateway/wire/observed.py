@@ -85,6 +85,7 @@ class Observed(msgspec.Struct, kw_only=True):
     has_unread: bool = False  # a part of the answer could not be read
     has_odd: bool = False  # a part has a form that is not known, so it may be content
     has_other: bool = False  # a part of the content is no text: a picture, sound, a sealed thought
+    has_thought: bool = False  # an item of thinking came that is not shown, or in a summary
     pieces: int = 0  # content chunks, the first included
     ended: set[int] = set()  # the choices of a stream with their finish reason
     end_mark: bytes = b""  # the event that ends a stream and says nothing else
