@@ -148,7 +148,8 @@ class Observed(msgspec.Struct, kw_only=True):
         if running is None or running.has_unread:
             return running
         is_first = running.output_tokens == 0 and not (self.is_done or self.is_whole)
-        return replace(running, **_NO_ANSWER) if self._behind or is_first else running
+        is_least = self._behind or self.is_unfinished or is_first
+        return replace(running, **_NO_ANSWER) if is_least else running
 
     @property
     def has_running(self) -> bool:
@@ -164,6 +165,8 @@ class Observed(msgspec.Struct, kw_only=True):
         """
         if self.final is not None or not self._running:
             return False
+        if self.is_unfinished:
+            return True
         if self._behind or self.is_done or self.is_whole:
             return bool(self._behind)
         running = self.running

@@ -274,9 +274,12 @@ def settle(
             is_exact = known is not None and counted.is_exact and not is_raised
             source = UsageSource.DERIVED if is_exact else UsageSource.ESTIMATED
             return bill.charge(usage, source, reported=reported, is_suspect=is_suspect)
-    # Of an answer that went on after its last figure the prompt is known, and stands in the row.
+    # Of an answer that went on after its last figure the prompt is known, and stands in the row; a
+    # prompt of 0 is one that is not counted yet.
     prompt = _input_side(running) if final is None and evidence.is_behind else None
-    known_side = TokenUsage() if prompt is None else _joined(prompt, TokenUsage())
+    known_side = (
+        TokenUsage() if prompt is None or not prompt.input_tokens else _joined(prompt, TokenUsage())
+    )
     return bill.hold(known_side, reported=reported, is_suspect=is_suspect)
 
 
