@@ -85,6 +85,7 @@ class Observed(msgspec.Struct, kw_only=True):
     has_unread: bool = False  # a part of the answer could not be read
     has_odd: bool = False  # a part has a form that is not known, so it may be content
     has_other: bool = False  # a part of the content is no text: a picture, sound, a sealed thought
+    has_thought: bool = False  # an item of thinking came that is not shown, or in a summary
     pieces: int = 0  # content chunks, the first included
     ended: set[int] = set()  # the choices of a stream with their finish reason
     end_mark: bytes = b""  # the event that ends a stream and says nothing else
@@ -147,7 +148,8 @@ class Observed(msgspec.Struct, kw_only=True):
         if running is None or running.has_unread:
             return running
         is_first = running.output_tokens == 0 and not (self.is_done or self.is_whole)
-        return replace(running, **_NO_ANSWER) if self._behind or is_first else running
+        is_least = self._behind or self.is_unfinished or is_first
+        return replace(running, **_NO_ANSWER) if is_least else running
 
     @property
     def has_running(self) -> bool:
@@ -163,6 +165,8 @@ class Observed(msgspec.Struct, kw_only=True):
         """
         if self.final is not None or not self._running:
             return False
+        if self.is_unfinished:
+            return True
         if self._behind or self.is_done or self.is_whole:
             return bool(self._behind)
         running = self.running

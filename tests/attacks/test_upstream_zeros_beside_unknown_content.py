@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.pricing.tokens import UsageSource
 from gateway.wire.anthropic.answer.messages import rewrite_message
 from gateway.wire.anthropic.translation.upstream_reader import messages_events
 from gateway.wire.bedrock.answer import converse_events
@@ -147,3 +148,19 @@ def test_zeros_of_a_stream_of_triton_are_held() -> None:
     reader.feed(f"data: {json.dumps(piece)}\n\n".encode())
     reader.end()
     assert settlement_of(reader.observed).cost_nusd is None
+
+
+@pytest.mark.parametrize("status", ["queued", "in_progress"])
+@pytest.mark.parametrize("answered", [0, 5])
+def test_a_usage_of_a_response_that_is_not_finished_is_no_whole(status: str, answered: int) -> None:
+    """xAI and OpenAI go on and bill it: zeros cost nothing, with the outcome `ok`."""
+    seen = Observed(is_whole=True)
+    usage = {"input_tokens": answered, "output_tokens": answered}
+    body = json.dumps({"id": "r", "status": status, "output": [], "usage": usage})
+    rewrite_response(body.encode(), seen, model="m")
+    assert (seen.is_behind, seen.final) == (True, None)
+    assert seen.usage is not None
+    assert seen.usage.output_tokens is None
+    found = settlement_of(seen)
+    assert (found.source, found.cost_nusd) == (UsageSource.UNKNOWN, None)
+    assert found.usage.input_tokens == (answered or None)

@@ -76,8 +76,9 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     for, None if it asked for none. `has_stated_writes`: it asked for some, or the model writes
     unasked; they cost the stated factor if the price lists no rate of writes. `is_self_hosted`: an
     engine of one's own bills nothing beside its tokens. `is_cut`: the upstream says that the
-    answer ended at its maximum, so a shorter text hides tokens. `asked_output_tokens` is the most
-    that the request itself allows, None if it does not say.
+    answer ended at its maximum, so a shorter text hides tokens. `thinks_hidden`: the model thinks
+    before its text, and shows none or a summary of it. `asked_output_tokens` is the most that the
+    request itself allows, None if it does not say.
     """
 
     final: TokenUsage | None = None
@@ -96,6 +97,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     has_stated_writes: bool = False
     is_self_hosted: bool = False
     is_cut: bool = False
+    thinks_hidden: bool = False
     asked_output_tokens: int | None = None
 
     def is_whole(self, usage: TokenUsage) -> bool:
@@ -112,6 +114,18 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         """
         is_repeated = self.dearest is not None or self.impossible is not None
         return not is_repeated and (self.running is None or self.running == self.final)
+
+    @property
+    def hides_output(self) -> bool:
+        """True if the text of the answer may hide tokens: it ended at its maximum, or its thinking
+        is hidden and no usage that can be true counts its whole output.
+        """
+        if self.is_cut or not self.thinks_hidden or not self.writes_output:
+            return self.is_cut and self.writes_output
+        stated = self.final
+        if stated is None and not self.is_behind:
+            stated = self.running
+        return stated is None or stated.output_tokens is None or not self.can_become(stated)
 
     @property
     def has_unknown_units(self) -> bool:
@@ -193,10 +207,10 @@ def settle(
     is every attempt whose tier is not known. A fee whose number of calls nothing states is held,
     because the tokens alone would be too little. Of the calls that a usage states and those that
     were seen, the more are charged, and flagged. Our own figure of an answer that ended at its
-    maximum is that maximum, as an estimate, and the hold if none was sent: thinking is not in its
-    text. Tokens of an unknown kind are charged as the dearest kind that price and request allow, as
-    an estimate; so are writes to a cache that were asked for, by the provider's stated factor, if
-    the price lists no rate of writes.
+    maximum, or whose model thinks hidden, is the maximum, as an estimate, and the hold if none was
+    sent: thinking is not in its text. Tokens of an unknown kind are charged as the dearest kind
+    that price and request allow, as an estimate; so are writes to a cache that were asked for, by
+    the provider's stated factor, if the price lists no rate of writes.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
@@ -235,7 +249,7 @@ def settle(
         if final is None and evidence.dearest is not None:  # the answer went on after it
             usage = dearer(usage, evidence.dearest)
         is_raised = False
-        if evidence.is_cut and evidence.writes_output and usage.output_tokens is not None:
+        if evidence.hides_output and usage.output_tokens is not None:
             most = (
                 evidence.asked_output_tokens if sent_output_tokens is None else sent_output_tokens
             )
@@ -260,9 +274,12 @@ def settle(
             is_exact = known is not None and counted.is_exact and not is_raised
             source = UsageSource.DERIVED if is_exact else UsageSource.ESTIMATED
             return bill.charge(usage, source, reported=reported, is_suspect=is_suspect)
-    # Of an answer that went on after its last figure the prompt is known, and stands in the row.
+    # Of an answer that went on after its last figure the prompt is known, and stands in the row; a
+    # prompt of 0 is one that is not counted yet.
     prompt = _input_side(running) if final is None and evidence.is_behind else None
-    known_side = TokenUsage() if prompt is None else _joined(prompt, TokenUsage())
+    known_side = (
+        TokenUsage() if prompt is None or not prompt.input_tokens else _joined(prompt, TokenUsage())
+    )
     return bill.hold(known_side, reported=reported, is_suspect=is_suspect)
 
 

@@ -1,8 +1,9 @@
 """Lists the effects of a model, or of a thing stored at a provider, that no request asks for: tools
 or a maximum of its own, an answer in pictures or speech, a sound heard in any part, a picture that
-is charged beyond the window.
+is charged beyond the window, hidden thinking.
 
-Facts only: `domain.request.unpriced` and `domain.request.bound` decide with them.
+Facts only: `domain.request.unpriced`, `domain.request.bound` and `domain.pricing.settlement` decide
+with them.
 """
 
 from __future__ import annotations
@@ -82,6 +83,22 @@ _ROUTERS: Mapping[str, tuple[str, ...]] = {
     "azure_openai": ("model-router*",),
     "bedrock": ("*prompt-router*",),
 }
+# Models that think unasked and show none of it, or a summary, by the names of their makers; behind
+# them a reseller's prefix may stand. Others think if they are asked, or show it all (gpt-oss,
+# DeepSeek, Qwen, grok-3-mini). GPT-5.1, 5.2 and 5.4 think at no effort unless asked
+# (learn.microsoft.com, `ReasoningEffort`; developers.openai.com/api/docs/guides/reasoning); Claude
+# thinks from its fifth generation on (platform.claude.com, "What's new in Claude Opus 5"), and
+# Gemini from 2.5 on but for its small ones (ai.google.dev/gemini-api/docs/thinking); a router may
+# choose any of them. docs.x.ai/docs/guides/reasoning; docs.perplexity.ai. 2026-11-29.
+_THINKING = re.compile(
+    r"(?:^|[/.:])(?:"
+    r"o[1-9](?:$|[-:])|gpt-5(?!\.[124]|-chat|\.[0-9]+-chat)|gpt-5\.[0-9]+-(?:codex|pro)|gpt-[6-9]|"
+    r"gpt-rosalind|codex-mini|computer-use-preview|model-router|"
+    r"claude-(?:opus|sonnet|haiku|fable|mythos)-[5-9](?![0-9])|claude-[^/]*:thinking|"
+    r"gemini-2\.5-(?:pro|flash(?!-(?:image|lite)))|gemini-[3-9]|gemini-(?:pro|flash)-latest|"
+    r"gemini-robotics|grok-(?:[4-9]|build)|sonar-deep-research)|^openrouter/"
+)
+_NOT_THINKING = re.compile(r"non-reasoning|-tts|-live|-audio|-transcribe")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +111,7 @@ class Unasked:
     if it charges a picture for more tokens than it takes in the window, and
     `may_hide_dear_pictures` if its name may stand for such a model. `writes_cache` is True if it
     may write to its provider's cache, and `is_router` if it chooses another model to answer.
+    `thinks_hidden` is True if it thinks before it answers, and does not show all of that.
     """
 
     stored: str | None = None
@@ -103,6 +121,7 @@ class Unasked:
     may_hide_dear_pictures: bool = False
     writes_cache: bool = False
     is_router: bool = False
+    thinks_hidden: bool = False
 
     @property
     def is_special(self) -> bool:
@@ -122,6 +141,7 @@ def unasked_of(provider: str, model: str) -> Unasked:
         hears=_fits(name, _HEARING.get(provider, _HEARING_ANYWHERE)),
         writes_cache=_writes_cache(provider, model),
         is_router=_fits(model, _ROUTERS.get(provider, ())),
+        thinks_hidden=_THINKING.search(name) is not None and _NOT_THINKING.search(name) is None,
     )
 
 

@@ -49,6 +49,7 @@ from gateway.services.request.totals import OnSettled, RequestTotals
 from gateway.wire.dialect import Translation
 from gateway.wire.observed import WORD, Observed
 from gateway.wire.prompt_text import has_prompt_text
+from gateway.wire.translation.asked_thinking import asks_thinking
 from gateway.wire.translation.losses import MOST_NAMED, named_in_header
 
 log = structlog.get_logger()
@@ -337,6 +338,15 @@ class Attempt(Struct, kw_only=True):
         has_maximum = self.request.body.facts.output_bound_tokens is not None
         return self.bound.output_tokens if has_maximum else None
 
+    @property
+    def _thinks_hidden(self) -> bool:
+        """Return True if the answer may hide thinking: an item of it was seen, or the request asks
+        for it, or the model does it unasked and the request does not stop it.
+        """
+        asked = asks_thinking(self.request.body, left_out=self.dropped_fields)
+        by_itself = self.candidate.deployment.unasked.thinks_hidden
+        return self.observed.has_thought or (by_itself if asked is None else asked)
+
     def _last_settlement(self, *, was_served: bool, counted: Counted | None) -> Settlement:
         """Return the settlement by all evidence, flagged if the caller was shown another cost."""
         final, shown = self.observed.final, self._shown
@@ -384,6 +394,7 @@ class Attempt(Struct, kw_only=True):
                 evidence,
                 counted=counted,
                 is_cut=observed.is_cut,
+                thinks_hidden=not deployment.is_self_hosted and self._thinks_hidden,
                 asked_output_tokens=self._asked_output_tokens,
             )
         price = self._price

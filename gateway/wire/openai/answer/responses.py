@@ -61,6 +61,7 @@ from gateway.wire.surrogates import hidden
 
 _RESPONSE = b'"response"'
 _ITEM_DONE = "response.output_item.done"
+_ITEM_ADDED = "response.output_item.added"
 _NO_OUTPUT = frozenset({b"", b"null", b"[]"})
 _UNFINISHED = frozenset({"queued", "in_progress"})
 
@@ -122,6 +123,7 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
             continue
         if has_more_than_text(item):
             observed.note_other()
+        _note_thought(observed, item)
         parts = [
             item,
             *(part for name in ("content", "summary") for part in _objects_in(item.get(name))),
@@ -130,6 +132,14 @@ def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
             for name in ("text", "refusal", "name", "arguments", "input"):
                 if isinstance(part.get(name), str):
                     observed.note_text(part[name], choice=place)
+
+
+def _note_thought(observed: Observed, item: Mapping[str, Any] | None) -> None:
+    """Record an item of thinking whose own text is not shown; its end may show what its start
+    did not.
+    """
+    if item is not None and item.get("type") == "reasoning":
+        observed.has_thought = not item.get("content")
 
 
 def _objects_in(value: Any) -> list[dict[str, Any]]:
@@ -190,6 +200,8 @@ class ResponseStream:
             if not bytes(decoded.response):
                 if decoded.item is not ABSENT and decoded.type == _ITEM_DONE:
                     self._note_item(decoded.item)
+                elif decoded.item is not ABSENT and decoded.type == _ITEM_ADDED:
+                    _note_thought(self.observed, object_of(decoded.item))
                 states_usage = decoded.type == "error" or decoded.usage is not ABSENT
                 if states_usage and (usage := usage_in(payload)) is not None:
                     self.observed.note_final(usage)
@@ -209,6 +221,7 @@ class ResponseStream:
         content that came in no event before.
         """
         members = object_of(item)
+        _note_thought(self.observed, members)
         if members is None or has_more_than_text(members):
             self.observed.note_more()
             self.observed.note_other()
