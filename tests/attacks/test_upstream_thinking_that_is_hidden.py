@@ -1,8 +1,8 @@
 """An answer of a model that thinks hidden, without a usage (cut, stalled, or its usage lost), was
 booked as the few tokens of its text: its thinking came before them, and is billed.
 
-The rule: a text is the size of an answer only if its model shows all that it writes. Else the size
-is the maximum that was sent, or the hold.
+The rule: a text is the size of an answer only if its model shows all that it writes. Else the
+answer is unknown, at its hold.
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ REASONING: dict[str, Any] = {"type": "reasoning", "id": "rs", "summary": []}
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_cut_answer_behind_hidden_thinking_has_as_many_tokens_as_it_may(dialect: str) -> None:
+def test_a_cut_answer_behind_hidden_thinking_is_unknown(dialect: str) -> None:
     """The thinking came before the first word."""
     known: dict[str, Any] = {"counted": COUNTED, "held_nusd": HELD_NUSD, "thinks_hidden": True}
-    sent = settlement(dialect, [text(dialect)], sent_output_tokens=MOST, **known)
-    assert (sent.source, sent.usage.output_tokens) == (UsageSource.ESTIMATED, MOST)
-    nothing = settlement(dialect, [text(dialect)], **known)
-    assert (nothing.source, nothing.held_nusd) == (UsageSource.UNKNOWN, HELD_NUSD)
+    for most in (MOST, None):
+        held = settlement(dialect, [text(dialect)], sent_output_tokens=most, **known)
+        assert (held.source, held.held_nusd) == (UsageSource.UNKNOWN, HELD_NUSD)
+    ended = settlement(dialect, [text(dialect)], sent_output_tokens=MOST, is_cut=True, **known)
+    assert (ended.source, ended.usage.output_tokens) == (UsageSource.ESTIMATED, MOST)
     known["thinks_hidden"] = False
     shown = settlement(dialect, [text(dialect)], sent_output_tokens=MOST, **known)
     assert (shown.source, shown.usage) == (UsageSource.ESTIMATED, COUNTED.usage)
@@ -53,12 +54,14 @@ def test_a_usage_counts_its_thinking(dialect: str) -> None:
     [
         ({"final": TokenUsage(input_tokens=None, output_tokens=7)}, 7),
         ({"running": TokenUsage(input_tokens=0, output_tokens=7)}, 7),
-        ({"running": TokenUsage(input_tokens=12, output_tokens=7), "is_behind": True}, MOST),
-        ({"final": TokenUsage(input_tokens=12, output_tokens=None)}, MOST),
-        ({"final": TokenUsage(input_tokens=12, output_tokens=-1)}, MOST),
+        ({"running": TokenUsage(input_tokens=12, output_tokens=7), "is_behind": True}, None),
+        ({"final": TokenUsage(input_tokens=12, output_tokens=None)}, None),
+        ({"final": TokenUsage(input_tokens=12, output_tokens=-1)}, None),
     ],
 )
-def test_a_usage_of_one_side_counts_for_that_side(known: dict[str, Any], output: int) -> None:
+def test_a_usage_of_one_side_counts_for_that_side(
+    known: dict[str, Any], output: int | None
+) -> None:
     """The upstream's output is thinking included, unless the answer went on after it."""
     found = factories.settled(
         thinks_hidden=True,
@@ -67,7 +70,8 @@ def test_a_usage_of_one_side_counts_for_that_side(known: dict[str, Any], output:
         held_nusd=HELD_NUSD,
         **known,
     )
-    assert (found.source, found.usage.output_tokens) == (UsageSource.ESTIMATED, output)
+    source = UsageSource.UNKNOWN if output is None else UsageSource.ESTIMATED
+    assert (found.source, found.usage.output_tokens) == (source, output)
 
 
 def test_embeddings_have_no_thinking() -> None:
@@ -172,15 +176,15 @@ def test_an_item_of_thinking_shows_that_the_model_thinks(
 @pytest.mark.parametrize(
     ("facts", "members", "output"),
     [
-        ({"model": "o3"}, {}, MOST),
+        ({"model": "o3"}, {}, None),
         ({"model": "gpt-4.1"}, {}, 1),
-        ({"model": "gpt-4.1"}, {"reasoning_effort": "high"}, MOST),
+        ({"model": "gpt-4.1"}, {"reasoning_effort": "high"}, None),
         ({"model": "gpt-5.5"}, {"reasoning_effort": "none"}, 1),
         ({"model": "o3", "is_self_hosted": True}, {"reasoning_effort": "high"}, 1),
     ],
 )
 async def test_a_stream_without_usage_through_the_service(
-    facts: dict[str, Any], members: dict[str, Any], output: int
+    facts: dict[str, Any], members: dict[str, Any], output: int | None
 ) -> None:
     """An engine of one's own shows its thinking, and an ordinary model has none."""
     end = b'data: {"model":"m-1","choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
@@ -191,4 +195,5 @@ async def test_a_stream_without_usage_through_the_service(
         body(stream=True, max_tokens=MOST, **members), factories.deployment(**facts)
     )
     await rest_of(answer)
-    assert (on.event.usage_source, on.event.usage.output_tokens) == (UsageSource.ESTIMATED, output)
+    source = UsageSource.UNKNOWN if output is None else UsageSource.ESTIMATED
+    assert (on.event.usage_source, on.event.usage.output_tokens) == (source, output)

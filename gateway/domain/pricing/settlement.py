@@ -207,10 +207,11 @@ def settle(
     is every attempt whose tier is not known. A fee whose number of calls nothing states is held,
     because the tokens alone would be too little. Of the calls that a usage states and those that
     were seen, the more are charged, and flagged. Our own figure of an answer that ended at its
-    maximum, or whose model thinks hidden, is the maximum, as an estimate, and the hold if none was
-    sent: thinking is not in its text. Tokens of an unknown kind are charged as the dearest kind
-    that price and request allow, as an estimate; so are writes to a cache that were asked for, by
-    the provider's stated factor, if the price lists no rate of writes.
+    maximum is the maximum, as an estimate, and the hold if none was sent: thinking is not in its
+    text. Any other answer of a model that thinks hidden is held. Tokens of an unknown kind are
+    charged as the dearest kind that price and request allow, as an estimate; so are writes to a
+    cache that were asked for, by the provider's stated factor, if the price lists no rate of
+    writes.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
@@ -253,7 +254,8 @@ def settle(
             most = (
                 evidence.asked_output_tokens if sent_output_tokens is None else sent_output_tokens
             )
-            if most is None:
+            # The maximum is near the truth only if the answer ended there.
+            if most is None or (not evidence.is_cut and usage.output_tokens < most):
                 return bill.hold(TokenUsage(), reported=reported, is_suspect=is_suspect)
             if is_raised := usage.output_tokens < most:
                 usage = replace(usage, output_tokens=most)
