@@ -94,6 +94,8 @@ class Observed(msgspec.Struct, kw_only=True):
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
     # The provider's own tool calls that were seen in the answer, by their counts' names.
     calls: dict[str, int] = {}
+    # Seen in the answer: output that is no text, and work of the provider's tools, by their kinds.
+    shown: frozenset[str] = frozenset()
     _texts: dict[int, list[str]] = {}
     _kept_chars: int = 0
     _running: dict[int, msgspec.Raw] = {}  # undecoded, by choice
@@ -311,6 +313,12 @@ class Observed(msgspec.Struct, kw_only=True):
         self.calls[name] = self.calls.get(name, 0) + calls
         if self.calls[name] <= 0:
             del self.calls[name]
+
+    def note_shown(self, kind: str) -> None:
+        """Record that the answer has output of a kind that is no text, or shows the work of a tool
+        that the provider ran.
+        """
+        self.shown |= {kind}
 
     def note_running(
         self,

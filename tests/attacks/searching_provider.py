@@ -123,7 +123,8 @@ def _answer(bill: Bill) -> bytes:
         return _response(bill, is_stream=is_stream)
     usage = {"prompt_tokens": bill.input_tokens, "completion_tokens": bill.output_tokens}
     usage["total_tokens"] = sum(usage.values())
-    message = {"role": "assistant", "content": "found", "annotations": [_ANNOTATION]}
+    annotations = [_ANNOTATION] if bill.calls else []
+    message = {"role": "assistant", "content": "found", "annotations": annotations}
     choice = {"index": 0, "finish_reason": "stop", "logprobs": None}
     frame = {"id": "c-1", "created": CREATED, "model": "m"}
     if not is_stream:

@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gateway.domain.pricing.settlement import Settlement
+from gateway.domain.pricing.settlement import Settlement, fee_of_shown
+from gateway.domain.pricing.tokens import OUTPUT_KINDS
 from gateway.wire.anthropic.answer.messages import message_stream
 from gateway.wire.anthropic.translation.upstream_reader import MessagesReader
 from gateway.wire.bedrock.answer import ConverseReader
@@ -108,6 +109,8 @@ def settlement_of(seen: Observed, **known: Any) -> Settlement:
         "is_behind": seen.is_behind,
         "is_cut": seen.is_cut,
         "least_output_tokens": seen.least_output_tokens,
+        "seen_kinds": OUTPUT_KINDS & seen.shown,
+        "fee": fee_of_shown(seen.shown),
         "held_nusd": HELD_NUSD,
     }
     return settled(seen.final, **(members | known))

@@ -158,6 +158,11 @@ class Flood:
             self.is_over.set()
 
 
+SPOKEN = {"content": None, "audio": {"id": "a", "data": "AAAA", "transcript": "hi"}}
+SEARCHED = {
+    "content": "hi",
+    "annotations": [{"type": "url_citation", "url_citation": {"url": "https://example.org"}}],
+}
 FLOOD = Flood()
 UPSTREAMS: dict[str, Answering] = {
     "good": plain({**CHAT, "usage": USAGE, "data": [], "output": []}),
@@ -200,6 +205,10 @@ UPSTREAMS: dict[str, Answering] = {
     "moonshot": sends(STREAM, *[token("hi ")] * 5, MOONSHOT, DONE),
     "gzip-usage": plain(gzip.compress(json.dumps({**CHAT, "usage": USAGE}).encode())),
     "gzip-long": plain(gzip.compress(LONG)),
+    "spoken": plain({**CHAT, "choices": [{"message": SPOKEN}], "usage": USAGE}),
+    "searched": plain({**CHAT, "choices": [{"message": SEARCHED}], "usage": USAGE}),
+    "spoken-own": plain({**CHAT, "choices": [{"message": SPOKEN}], "usage": USAGE}),
+    "searched-own": plain({**CHAT, "choices": [{"message": SEARCHED}], "usage": USAGE}),
 }
 ROUTES = {
     "failed-else": ["failed", "good-responses"],
@@ -227,7 +236,9 @@ def gateway(
     upstream: RawUpstream,
 ) -> Iterator[Gateway]:
     providers = {
-        name: "vllm" if name in ("flood", "early-vllm") else "openai_compatible"
+        name: "vllm"
+        if name in ("flood", "early-vllm") or name.endswith("-own")
+        else "openai_compatible"
         for name in UPSTREAMS
     }
     with _database(postgres_url, migrated_template) as url:
@@ -459,3 +470,19 @@ def test_a_tier_that_comes_after_the_usage_counts(
     assert booked(row) == ("ok", "unknown"), "no price of this tier is known"
     assert (row["service_tier"], row["is_suspect"]) == ("priority", True)
     assert row["held_usd"] > 0
+
+
+@pytest.mark.parametrize("model", ["spoken", "searched"])
+def test_a_sound_and_a_search_that_no_usage_counts_are_unknown(
+    gateway: Gateway, model: str
+) -> None:
+    """They were booked as text, as the provider's own figure; on an engine of one's own they are
+    its tokens.
+    """
+    answer = ask(gateway, model)
+    assert "x-tollgate-cost-usd" not in answer.headers
+    row = only_event(gateway, answer)
+    assert (booked(row), row["cost_usd"]) == (("ok", "unknown"), None)
+    assert row["held_usd"] > 0
+    own = only_event(gateway, ask(gateway, f"{model}-own"))
+    assert booked(own) == ("ok", "provider")

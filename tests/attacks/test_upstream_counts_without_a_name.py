@@ -414,6 +414,36 @@ def test_xais_counts_have_names() -> None:
     assert unknown_in(READERS["openai"](usage)) == {}
 
 
+TOOLS = {"web_search_calls": 1, "document_search_calls": 0, "x_posts_fetched": 40}
+
+
+@pytest.mark.parametrize(
+    ("used", "details", "unnamed"),
+    [
+        (4, {}, 4),
+        (4, {"server_side_tool_usage_details": None}, 4),
+        (4, {"server_side_tool_usage_details": TOOLS}, 3),
+        (1, {"server_side_tool_usage_details": TOOLS}, 0),
+        (0, {}, 0),
+        (0, {"server_side_tool_usage_details": TOOLS}, 0),
+        (None, {}, 0),
+        ("4", {}, 4),
+        (True, {}, 0),
+    ],
+)
+@pytest.mark.parametrize("names", [("prompt", "completion"), ("input", "output")])
+def test_xais_calls_that_no_detail_names_are_units(
+    names: tuple[str, str], used: Any, details: dict[str, Any], unnamed: int
+) -> None:
+    """Four calls of a tool with a fee cost nothing: the table had the sum as one of known calls."""
+    counts = {f"{names[0]}_tokens": 10, f"{names[1]}_tokens": 5, "total_tokens": 15}
+    usage = {**counts, "num_server_side_tools_used": used, **details}
+    read = READERS["openai"](usage)
+    assert read is not None
+    assert (read.unknown_units or 0) == unnamed
+    assert (read.input_tokens, read.output_tokens) == (10, 5)
+
+
 @pytest.mark.parametrize("depth", [10, 900, 100_000])
 def test_a_count_at_any_depth_raises_nothing(depth: int) -> None:
     """A decoder stops at a depth, and so did the walk, by an error."""

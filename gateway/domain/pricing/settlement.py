@@ -26,7 +26,13 @@ from gateway.domain.pricing.repeated_usage import (
     dearer,
     is_cheaper,
 )
-from gateway.domain.pricing.tokens import NOTHING_SERVED, TokenKind, TokenUsage, UsageSource
+from gateway.domain.pricing.tokens import (
+    NOTHING_SERVED,
+    OUTPUT_KINDS,
+    TokenKind,
+    TokenUsage,
+    UsageSource,
+)
 
 
 class Counted(Struct, frozen=True, kw_only=True, gc=False):
@@ -60,6 +66,19 @@ class UncountedFee(Struct, frozen=True, kw_only=True, gc=False):
         return None if self.per_request is None else replace(usage, **{name: self.per_request})
 
 
+UNPRICED_TOOL = "unpriced_tool"  # seen in an answer: one whose calls have no price here
+
+
+def fee_of_shown(shown: frozenset[str]) -> UncountedFee | None:
+    """Return the fee of the provider's tools whose work an answer shows, by their kinds; None if it
+    shows none. The number of their calls does not show.
+    """
+    tools = shown - OUTPUT_KINDS
+    if not tools:
+        return None
+    return UncountedFee(kind=TokenKind.WEB_SEARCH if tools == {TokenKind.WEB_SEARCH} else None)
+
+
 class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     """The evidence about the usage of one attempt, and the figures that it allows.
 
@@ -78,7 +97,8 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     engine of one's own bills nothing beside its tokens. `is_cut`: the upstream says that the
     answer ended at its maximum, so a shorter text hides tokens. `thinks_hidden`: the model thinks
     before its text, and shows none or a summary of it. `asked_output_tokens` is the most that the
-    request itself allows, None if it does not say.
+    request itself allows, None if it does not say. `seen_kinds` are those of the seen output that
+    is no text: pictures, sounds.
     """
 
     final: TokenUsage | None = None
@@ -99,6 +119,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     is_cut: bool = False
     thinks_hidden: bool = False
     asked_output_tokens: int | None = None
+    seen_kinds: frozenset[TokenKind] = frozenset()
 
     def is_whole(self, usage: TokenUsage) -> bool:
         """Return True if a usage has both sides: the prompt's tokens, and the output's unless none
@@ -211,7 +232,8 @@ def settle(
     text. Any other answer of a model that thinks hidden is held. Tokens of an unknown kind are
     charged as the dearest kind that price and request allow, as an estimate; so are writes to a
     cache that were asked for, by the provider's stated factor, if the price lists no rate of
-    writes.
+    writes. The output of an answer with pictures or sounds that its usage does not count is of an
+    unknown kind, and held if the price has no rate of a seen kind.
     """
     final, running, counted = evidence.final, evidence.running, evidence.counted
     if final is None and running is None and not evidence.was_served:
@@ -368,8 +390,9 @@ class _Bill(Struct, frozen=True, gc=False):
                 or usage.unknown_input_tokens
                 or usage.unknown_output_tokens
                 or usage.unknown_cache_write_tokens
+                or evidence.seen_kinds
             ):
-                priced = _with_known_kinds(usage, price, evidence.asked_writes)
+                priced = _with_known_kinds(usage, price, evidence)
             receipt = plausible_lines(priced, price)
         except ValueError:  # a kind or a service tier that the price does not cover
             return self.hold(usage, reported=reported, is_suspect=True)
@@ -408,14 +431,14 @@ class _Bill(Struct, frozen=True, gc=False):
         )
 
 
-def _with_known_kinds(
-    usage: TokenUsage, price: Price, asked_writes: TokenKind | None
-) -> TokenUsage:
+def _with_known_kinds(usage: TokenUsage, price: Price, evidence: Evidence) -> TokenUsage:
     """Return the usage with its tokens of an unknown kind as the dearest kind that the price has,
     and writes to the cache without a lifetime as those of the asked one; the same object if it has
     neither. Writes beside those of named lifetimes, or of another name, are the dearest ones if the
-    request asked for none but the shortest.
+    request asked for none but the shortest. Raises `ValueError` for a seen kind of output that
+    neither the usage counts nor the price lists.
     """
+    asked_writes = evidence.asked_writes
     found: dict[str, int | None] = {}
     if asked_writes is not None and usage.cache_write_tokens and not _names_lifetime(usage):
         found[f"{asked_writes}_tokens"] = usage.cache_write_tokens
@@ -425,19 +448,41 @@ def _with_known_kinds(
         if kind is not TokenKind.CACHE_WRITE:
             known = getattr(usage, f"{kind}_tokens") or 0
             found[f"{kind}_tokens"] = known + usage.unknown_cache_write_tokens
-    if usage.unknown_input_tokens or usage.unknown_output_tokens:
+    unsplit = _unsplit_output(usage, price, evidence) if evidence.seen_kinds else 0
+    if usage.unknown_input_tokens or usage.unknown_output_tokens or unsplit:
         rates = price.steps(usage.input_tokens or 0)
         for side in ("input", "output"):
             unknown = getattr(usage, f"unknown_{side}_tokens") or 0
             kinds = {
                 TokenKind(kind): f"{kind}_tokens" for kind in (f"audio_{side}", f"image_{side}")
             }
+            if side == "output" and unsplit > unknown:
+                unknown = unsplit
+                kinds = {kind: name for kind, name in kinds.items() if kind in evidence.seen_kinds}
             dearest = _dearest((TokenKind(side), *kinds), rates)
             if dearest in kinds:
                 name = kinds[dearest]
                 found[name] = unknown + (getattr(usage, name) or 0)
             found[f"unknown_{side}_tokens"] = None
     return replace(usage, **found) if found else usage
+
+
+def _unsplit_output(usage: TokenUsage, price: Price, evidence: Evidence) -> int:
+    """Return the output tokens that may be of a seen kind which the usage does not count: all but
+    the reasoning and the other kinds. Raises `ValueError` if the price has no rate of such a kind.
+
+    One rate of tokens holds for all kinds of an engine of one's own, unless its price lists more.
+    """
+    rates = price.steps(usage.input_tokens or 0)
+    kinds = {kind for kind in evidence.seen_kinds if not getattr(usage, f"{kind}_tokens")}
+    if evidence.is_self_hosted:
+        kinds &= rates.keys()
+    if not kinds:
+        return 0
+    if missing := kinds - rates.keys():
+        raise ValueError(f"the price has no rate of {', '.join(sorted(missing))}")
+    known = (usage.reasoning_tokens, usage.audio_output_tokens, usage.image_output_tokens)
+    return max(0, (usage.output_tokens or 0) - sum(count or 0 for count in known))
 
 
 def _dearest(kinds: Iterable[TokenKind], rates: Steps) -> TokenKind:

@@ -30,9 +30,10 @@ from gateway.domain.pricing.settlement import (
     Evidence,
     Settlement,
     UncountedFee,
+    fee_of_shown,
     settle,
 )
-from gateway.domain.pricing.tokens import TokenUsage, with_reasoning
+from gateway.domain.pricing.tokens import OUTPUT_KINDS, TokenKind, TokenUsage, with_reasoning
 from gateway.domain.providers.table import TextForms
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request
@@ -389,6 +390,8 @@ class Attempt(Struct, kw_only=True):
         if lifetimes or deployment.unasked.writes_cache:
             asked = longest_kind(lifetimes)
             evidence = replace(evidence, asked_writes=asked, has_stated_writes=True)
+        if observed.shown:
+            evidence = self._with_shown(evidence, observed.shown)
         if counted is not None:
             evidence = replace(
                 evidence,
@@ -409,6 +412,16 @@ class Attempt(Struct, kw_only=True):
             is_tier_known=is_tier_known,
             sent_output_tokens=self.bound.sent_output_tokens,
         )
+
+    def _with_shown(self, evidence: Evidence, shown: frozenset[str]) -> Evidence:
+        """Return the evidence with the kinds of output that the answer shows, and with the fee of
+        tools that it shows and neither the request nor the model announced.
+        """
+        seen = frozenset(TokenKind(kind) for kind in shown & OUTPUT_KINDS)
+        evidence = replace(evidence, seen_kinds=seen)
+        if self.bound.rounds is not None or self.candidate.deployment.is_self_hosted:
+            return evidence
+        return replace(evidence, fee=fee_of_shown(shown))
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
         """Return the initial event completed by outcome, usage, cost and times."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.wire.bedrock.event_stream import (
     HIGHEST_FIRST_BYTE,
     MAX_MESSAGE_BYTES,
@@ -172,6 +172,8 @@ class ConverseReader:
         if not pieces and _is_odd(delta):
             self.observed.note_more()
             self.observed.note_odd()
+        if object_in(delta, "image"):
+            self.observed.note_shown(TokenKind.IMAGE_OUTPUT)
         return list(pieces)
 
     def _note(self, text: str) -> None:
@@ -260,6 +262,8 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             found, text = list(pieces), "".join(piece.text for piece in pieces)
             if not text and (pieces or has_others(block, frozenset({"text"}))):
                 observed.note_other()
+            if object_in(block, "image"):
+                observed.note_shown(TokenKind.IMAGE_OUTPUT)
         events += found
         observed.has_content = observed.has_content or bool(found)
         if observed.collects_text and text:

@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.settlement import UNPRICED_TOOL
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_SHORT_CHARS,
@@ -75,6 +76,7 @@ _FINISHES = {
     "SAFETY": Finish.CONTENT_FILTER,
     "PROHIBITED_CONTENT": Finish.CONTENT_FILTER,
 }
+_KINDS = {"image": TokenKind.IMAGE_OUTPUT, "audio": TokenKind.AUDIO_OUTPUT}
 _encode = msgspec.json.Encoder().encode
 
 
@@ -305,10 +307,13 @@ class _Answer:
                     event = msgspec.structs.replace(event, logprobs=logprobs)
                     logprobs = NO_JSON  # they are those of the whole piece
                 yield event
-        queries = object_in(candidate, "groundingMetadata").get("webSearchQueries")
+        grounding = object_in(candidate, "groundingMetadata")
+        queries = grounding.get("webSearchQueries")
         if isinstance(queries, list) and queries:
             self._searches[number] = max(self._searches.get(number, 0), len(queries))
             self.observed.calls["web_search_calls"] = sum(self._searches.values())
+        elif objects_in(grounding, "groundingChunks"):
+            self.observed.note_shown(UNPRICED_TOOL)  # found without a search of the web: maps
         word = text_in(candidate, "finishReason")[:MAX_SHORT_CHARS]
         if word and not choice.is_finished:
             choice.is_finished = True
@@ -328,8 +333,10 @@ class _Answer:
             self._note_text(text, number)
             is_thought = part.get("thought") is True
             yield (ThoughtPiece if is_thought else TextPiece)(text=text, choice=number)
-        elif object_in(part, "inlineData"):
+        elif data := object_in(part, "inlineData"):
             self._note_other()
+            if kind := _KINDS.get(text_in(data, "mimeType").partition("/")[0].lower()):
+                self.observed.note_shown(kind)
         elif has_others(part, frozenset({"thoughtSignature"})):
             self.observed.has_odd = self._has_content = True
 

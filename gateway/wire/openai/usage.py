@@ -27,7 +27,14 @@ from gateway.domain.pricing.unknown_counts import (
     unknown_counts,
     with_unknown,
 )
-from gateway.wire.foreign_json import count_from_json, is_nothing, names_in, value_of
+from gateway.wire.foreign_json import (
+    count_from_json,
+    count_in,
+    is_nothing,
+    names_in,
+    object_in,
+    value_of,
+)
 from gateway.wire.observed import stated_word
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
 from gateway.wire.openai.usage_names import (
@@ -38,6 +45,8 @@ from gateway.wire.openai.usage_names import (
     INPUT_VIDEO,
     KNOWN_NAMES,
     OUTPUT_TEXT,
+    TOOLS_DETAILS,
+    TOOLS_USED,
     TOTAL,
     WRITES_5M,
     Count,
@@ -244,11 +253,29 @@ def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return UNREADABLE_USAGE
+    if bytes(raw).find(TOOLS_USED) >= 0:
+        return _with_tools_used(raw)
     try:
         return _listed_usage(raw, usage_decoder(is_strict=True)(raw))
     except _UNREADABLE:
-        unknown = unknown_counts(value_of(bytes(raw)), KNOWN_NAMES)
-        return with_unknown(_listed_usage(raw, None), unknown)
+        return _with_unknown_counts(raw, value_of(bytes(raw)))
+
+
+def _with_unknown_counts(raw: msgspec.Raw | bytes, decoded: Any) -> TokenUsage | None:
+    """Return the token counts of a usage with names that the table does not have."""
+    return with_unknown(_listed_usage(raw, None), unknown_counts(decoded, KNOWN_NAMES))
+
+
+def _with_tools_used(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the token counts of xAI's usage with the sum of its own tool calls. Calls in the sum
+    that its details do not name are of an unknown kind, and so of an unknown price.
+    """
+    decoded = value_of(bytes(raw))
+    usage = _with_unknown_counts(raw, decoded)
+    details = object_in(decoded, TOOLS_DETAILS)
+    named = sum(count_in(details, name) or 0 for name in details if name.endswith("_calls"))
+    unnamed = (count_in(decoded, TOOLS_USED.decode()) or 0) - named
+    return with_unknown(usage, {UNITS: unnamed}) if unnamed > 0 else usage
 
 
 def _listed_usage(raw: msgspec.Raw | bytes, decoded: msgspec.Struct | None) -> TokenUsage | None:

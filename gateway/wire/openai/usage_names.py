@@ -147,6 +147,10 @@ _NAMES: tuple[tuple[str, str, str], ...] = (
     ("file_search_calls", "server_side_tool_usage_details.file_search_calls", _XAI),
     ("image_generation_calls", "server_side_tool_usage_details.image_generation_calls", _XAI),
 )
+# xAI's sum of the calls of its own tools, and the calls of each. The sum costs nothing beside them;
+# calls that they do not name are of an unknown kind (docs.x.ai/developers/tools/tool-usage-details,
+# 2026-11-29).
+TOOLS_USED, TOOLS_DETAILS = b"num_server_side_tools_used", "server_side_tool_usage_details"
 # Members that cost nothing beside the counts above: a part of one of them whose kind has its price,
 # the whole of some, a time, or an amount of money. xAI bills calls of MCP by their tokens, and its
 # `x_posts_fetched` are in no price list (docs/provider-facts.md). Looked up on 2026-11-29.

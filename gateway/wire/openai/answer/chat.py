@@ -59,6 +59,7 @@ from gateway.wire.openai.answer.shapes import (
     usage_of,
     without_halves_of_pairs,
 )
+from gateway.wire.openai.answer.shown_work import note_shown_in_message
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
@@ -598,6 +599,9 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
         if choice.finish_reason is not None:
             observed.note_finish(choice.finish_reason)
         observed.has_content = observed.has_content or _has_token(choice)
+        held = choice.delta if choice.message is ABSENT else choice.message
+        if bytes(held).find(b"{", 1) >= 0:  # an object in it: no plain text, or a call
+            note_shown_in_message(observed, held)
         if observed.collects_text:
             _collect(observed, choice)
     if (

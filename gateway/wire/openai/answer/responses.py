@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.pricing.tokens import TokenKind, TokenUsage
 from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import (
@@ -49,6 +49,7 @@ from gateway.wire.openai.answer.shapes import (
     usage_of,
     without_halves_of_pairs,
 )
+from gateway.wire.openai.answer.shown_work import note_shown_in_output
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     calls_in,
@@ -63,6 +64,7 @@ _RESPONSE = b'"response"'
 _ITEM_DONE = "response.output_item.done"
 _ITEM_ADDED = "response.output_item.added"
 _NO_OUTPUT = frozenset({b"", b"null", b"[]"})
+_SOUNDS = frozenset({"response.audio.delta", "response.output_audio.delta"})
 _UNFINISHED = frozenset({"queued", "in_progress"})
 
 
@@ -227,6 +229,7 @@ class ResponseStream:
             self.observed.note_other()
             self.observed.note_uncounted()
         listed = msgspec.Raw(b"[%b]" % bytes(item))
+        note_shown_in_output(self.observed, listed)
         for name in calls_in(listed):
             self.observed.note_call(name)
         self._completed.update(calls_in(listed, only_completed=True))
@@ -254,6 +257,8 @@ class ResponseStream:
         self.observed.pieces += 1
         if kind not in TEXT_DELTAS or not bytes(decoded.delta).startswith(b'"'):
             self.observed.note_other()
+            if kind in _SOUNDS:
+                self.observed.note_shown(TokenKind.AUDIO_OUTPUT)
         elif self.observed.collects_text:
             self.observed.note_text(
                 msgspec.json.decode(decoded.delta), choice=number_of(decoded.output_index)
@@ -312,6 +317,7 @@ def _note_response(
             observed.note_running(response.usage, usage_from_wire)
         return
     _note_calls(observed, response, completed)
+    note_shown_in_output(observed, response.output)
     if (usage := usage_of(response)) is not None:
         if usage.output_tokens == 0 and not observed.has_content:
             observed.has_odd = observed.has_odd or is_odd_response(body)
