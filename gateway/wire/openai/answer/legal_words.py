@@ -7,7 +7,7 @@ Strict clients refuse a whole answer for one of them. The ledger keeps the upstr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -24,6 +24,10 @@ _MEANINGS = {
     b"tool_use": b"tool_calls",
 }
 _LEGAL = frozenset(word.encode() for word in LEGAL)
+# Words of servers whose chunk ends nothing, in lower case: SGLang's and Ollama's older ones (issues
+# 3912 and 4357 there), KoboldCpp's, and Cohere's. A client's loop ends at the first reason.
+_NO_END = frozenset({"", "null", "none", "not_complete"})
+_LONGEST_NO_END = max(map(len, _NO_END))
 # A quote inside a text has a backslash before it, so this matches members alone. Possessive: an
 # upstream's word of 4 MB cost 640 MiB of positions to come back to.
 _FINISH = re.compile(rb'("finish_reason"\s*+:\s*+)"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
@@ -33,10 +37,31 @@ _NO_OBJECT = re.compile(rb'("object"\s*:\s*)""')
 
 
 def with_legal_finish(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
-    """Return an answer or chunk whose finish reasons are words of OpenAI's description."""
+    """Return a whole answer whose finish reasons are words of OpenAI's description."""
+    return _with_legal(payload, choices, _legal_member)
+
+
+def with_legal_piece(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
+    """Return a chunk whose finish reasons are words of OpenAI's description, or null for a word
+    that is no end.
+    """
+    return _with_legal(payload, choices, _legal_piece)
+
+
+def is_end(word: str) -> bool:
+    """Return True if a finish reason in a chunk means an end."""
+    return len(word) > _LONGEST_NO_END or word.lower() not in _NO_END
+
+
+def _with_legal(
+    payload: bytes,
+    choices: Iterable[AnswerChoice],
+    legal: Callable[[re.Match[bytes]], bytes],
+) -> bytes:
+    """Return a payload with a legal member for each finish reason, if one of them is none."""
     for choice in choices:  # a loop: once for each chunk
         if choice.finish_reason is not None and choice.finish_reason not in LEGAL:
-            return _FINISH.sub(_legal_member, payload)
+            return _FINISH.sub(legal, payload)
     return payload
 
 
@@ -74,6 +99,14 @@ def lacks_delta(choices: Iterable[AnswerChoice]) -> bool:
         if choice.delta is ABSENT and choice.text is ABSENT and choice.message is ABSENT:
             return True
     return False
+
+
+def _legal_piece(found: re.Match[bytes]) -> bytes:
+    """Return the member with a legal word in a chunk, or null."""
+    word = found[2]
+    if len(word) > _LONGEST_NO_END or is_end(word.decode(errors="replace")):
+        return _legal_member(found)
+    return found[1] + b"null"
 
 
 def _legal_member(found: re.Match[bytes]) -> bytes:
