@@ -31,8 +31,8 @@ from gateway.wire.openai.answer.answer_splices import (
 from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT, last_event
 from gateway.wire.openai.answer.legal_words import (
     LEGAL,
-    is_end,
     lacks_delta,
+    note_word,
     with_deltas,
     with_legal_finish,
     with_legal_piece,
@@ -599,10 +599,10 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer
         if choice.finish_reason is not None:
-            if choice.finish_reason in LEGAL or is_end(choice.finish_reason):
+            if choice.finish_reason in LEGAL:
                 observed.note_finish(choice.finish_reason)
             else:
-                choice.finish_reason = ""  # as if there were none, but it is rewritten
+                note_word(observed, choice)
         observed.has_content = observed.has_content or _has_token(choice)
         if observed.collects_text:
             _collect(observed, choice)

@@ -12,15 +12,26 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from gateway.wire.members import MalformedJson, locate
+from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import ABSENT, AnswerChoice
 
 LEGAL = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-# Together ends with `eos`, Mistral with `model_length` or `error`; any other word means an ordinary
-# end.
+# Words of an answer that failed or was stopped, in lower case: of Mistral, OpenRouter and vLLM, of
+# SGLang and vLLM, of DeepSeek (api-docs.deepseek.com/api/create-chat-completion), of Zhipu
+# (docs.z.ai/api-reference/llm/chat-completion), of TensorRT-LLM. 2026-11-29. OpenAI has none for
+# it; of its words `length` alone means that the answer is not complete.
+FAILED = frozenset(
+    {"error", "abort", "aborted", "insufficient_system_resource", "network_error"}
+    | {"cancelled", "timeout"}
+)
+_LONGEST_FAILED = max(map(len, FAILED))
+# Together ends with `eos`, Mistral with `model_length`; any other word means an ordinary end.
 _MEANINGS = {
+    **{word.encode(): b"length" for word in FAILED},
     b"model_length": b"length",
     b"model_context_window_exceeded": b"length",
     b"refusal": b"content_filter",
+    b"sensitive": b"content_filter",  # Zhipu's
     b"tool_use": b"tool_calls",
 }
 _LEGAL = frozenset(word.encode() for word in LEGAL)
@@ -46,6 +57,24 @@ def with_legal_piece(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
     that is no end.
     """
     return _with_legal(payload, choices, _legal_piece)
+
+
+def note_word(observed: Observed, choice: AnswerChoice) -> None:
+    """Record a finish reason that OpenAI's description does not have; one that ends nothing is
+    emptied, so that it counts as none and is still rewritten.
+    """
+    word = choice.finish_reason or ""
+    if not is_end(word):
+        choice.finish_reason = ""
+        return
+    observed.note_finish(word)
+    if is_failure(word):
+        observed.has_failed = True
+
+
+def is_failure(word: str) -> bool:
+    """Return True if a finish reason means that the answer failed, or was stopped."""
+    return len(word) <= _LONGEST_FAILED and word.lower() in FAILED
 
 
 def is_end(word: str) -> bool:
@@ -111,4 +140,7 @@ def _legal_piece(found: re.Match[bytes]) -> bytes:
 
 def _legal_member(found: re.Match[bytes]) -> bytes:
     word = found[2]
-    return found[1] + b'"' + (word if word in _LEGAL else _MEANINGS.get(word, b"stop")) + b'"'
+    if word in _LEGAL:
+        return found[0]
+    lowered = word.lower() if len(word) <= _LONGEST_FAILED else word
+    return found[1] + b'"' + _MEANINGS.get(lowered, b"stop") + b'"'
