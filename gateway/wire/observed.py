@@ -76,6 +76,7 @@ class Observed(msgspec.Struct, kw_only=True):
     stated_geo: str | None = None  # the upstream's own name for the place that made the answer
     other_geo: str | None = None  # a second name that differs from it
     is_error: bool = False
+    has_failed: bool = False  # the reason for an answer's end says that it failed
     is_done: bool = False  # the dialect's own end was seen
     is_whole: bool = False  # a plain answer came to its end, readable or not
     is_unfinished: bool = (
@@ -227,9 +228,9 @@ class Observed(msgspec.Struct, kw_only=True):
 
     def missing_end(self, answers: int) -> bytes:
         """Return the mark of its end that a stream lacks, though each of its `answers` has its
-        finish reason; empty for any other. Several servers leave it out.
+        finish reason; empty for any other, and for one that failed. Several servers leave it out.
         """
-        is_over = self.is_done or self.is_error or len(self.ended) < answers
+        is_over = self.is_done or self.is_error or self.has_failed or len(self.ended) < answers
         return b"" if is_over else self.end_mark
 
     def note_ended(self, choice: int) -> None:

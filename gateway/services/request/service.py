@@ -50,6 +50,7 @@ from gateway.services.request.upstream_answer import UpstreamAnswer
 from gateway.services.snapshot.snapshot import MOST_REMEMBERED, RequestTerms, Snapshot
 from gateway.wire.dialect import EventTooLarge, Translation
 from gateway.wire.json_bounds import opens_in
+from gateway.wire.observed import Observed
 from gateway.wire.translation.left_out import without
 from gateway.wire.translation.sent_rounds import with_rounds
 
@@ -388,7 +389,7 @@ class RequestService:
                 has_both = final is not None and not final.lacks_prompt
                 counted = None if has_both else await self.abandoned.count(exchange)
                 attempt.settle(
-                    Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK,
+                    _ended(attempt.observed),
                     counted=counted,
                 )
             attempt.slot.leave = None
@@ -497,16 +498,14 @@ class RequestService:
                 has_begun = True
                 yield piece
                 piece = await exchange.piece()
-            self.abandoned.done(
-                exchange, Outcome.UPSTREAM_ERROR if attempt.observed.is_error else Outcome.OK
-            )
+            self.abandoned.done(exchange, _ended(attempt.observed))
         except (RequestError, EventTooLarge) as problem:
             # Completion and failure are two facts: `response.failed` is both.
             is_whole = (
                 attempt.observed.is_done and not attempt.observed.is_error
             )  # only its connection ended badly
             if is_whole and has_begun:
-                self.abandoned.done(exchange, Outcome.OK)
+                self.abandoned.done(exchange, _ended(attempt.observed))
                 return
             error = _as_error(problem, exchange)
             if not has_begun:
@@ -522,7 +521,7 @@ class RequestService:
             if attempt.observed.is_error:
                 self.abandoned.settle_or_drain(attempt, exchange, ended=Outcome.UPSTREAM_ERROR)
             elif attempt.observed.is_done:
-                self.abandoned.done(exchange, Outcome.OK)
+                self.abandoned.done(exchange, _ended(attempt.observed))
             else:
                 self.abandoned.settle_or_drain(attempt, exchange)
             raise
@@ -545,6 +544,12 @@ def _with_rounds(
 def _is_slow(body: bytes) -> bool:
     """Return True for a body that could take more than about 20 ms to translate."""
     return len(body) >= LARGE_BYTES or opens_in(body) > MAX_OPENS or body.count(b'":') > MAX_MEMBERS
+
+
+def _ended(observed: Observed) -> Outcome:
+    """Return the outcome of an answer that came to its end."""
+    has_failed = observed.is_error or observed.has_failed
+    return Outcome.UPSTREAM_ERROR if has_failed else Outcome.OK
 
 
 def _outcome(error: RequestError, exchange: UpstreamAnswer | None) -> Outcome:

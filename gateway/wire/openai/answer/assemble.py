@@ -25,6 +25,7 @@ from gateway.errors import UpstreamError
 from gateway.wire.foreign_json import is_quick, is_raw_error
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT
+from gateway.wire.openai.answer.legal_words import is_end
 from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.openai.bounds import MAX_CHOICES
 from gateway.wire.openai.error import read_error
@@ -316,6 +317,8 @@ class Assembler:
         observed = self.observed
         observed.upstream_id = observed.upstream_id or chunk.id
         for choice in chunk.choices:
+            if choice.finish_reason is not None and not is_end(choice.finish_reason):
+                choice.finish_reason = None
             if observed.final is not None and _has_token(choice):
                 observed.note_more()
             observed.note_finish(choice.finish_reason)

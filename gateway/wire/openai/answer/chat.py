@@ -30,9 +30,12 @@ from gateway.wire.openai.answer.answer_splices import (
 )
 from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT, last_event
 from gateway.wire.openai.answer.legal_words import (
+    LEGAL,
     lacks_delta,
+    note_word,
     with_deltas,
     with_legal_finish,
+    with_legal_piece,
     with_object,
 )
 from gateway.wire.openai.answer.odd_parts import (
@@ -484,7 +487,7 @@ class ChatStream:
         if has_usage and not chunk.choices and not self.wants_usage:
             return b""
         choices = chunk.choices or ()
-        legal = with_legal_finish(payload, choices)
+        legal = with_legal_piece(payload, choices)
         if lacks_delta(choices):
             legal = with_object(with_deltas(legal))
         elif not choices and not has_usage:
@@ -597,7 +600,10 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer
         if choice.finish_reason is not None:
-            observed.note_finish(choice.finish_reason)
+            if choice.finish_reason in LEGAL:
+                observed.note_finish(choice.finish_reason)
+            else:
+                note_word(observed, choice)
         observed.has_content = observed.has_content or _has_token(choice)
         held = choice.delta if choice.message is ABSENT else choice.message
         if bytes(held).find(b"{", 1) >= 0:  # an object in it: no plain text, or a call

@@ -7,23 +7,38 @@ Strict clients refuse a whole answer for one of them. The ledger keeps the upstr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
 from gateway.wire.members import MalformedJson, locate
+from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import ABSENT, AnswerChoice
 
 LEGAL = frozenset({"stop", "length", "tool_calls", "content_filter", "function_call"})
-# Together ends with `eos`, Mistral with `model_length` or `error`; any other word means an ordinary
-# end.
+# Words of an answer that failed or was stopped, in lower case: of Mistral, OpenRouter and vLLM, of
+# SGLang and vLLM, of DeepSeek (api-docs.deepseek.com/api/create-chat-completion), of Zhipu
+# (docs.z.ai/api-reference/llm/chat-completion), of TensorRT-LLM. 2026-11-29. OpenAI has none for
+# it; of its words `length` alone means that the answer is not complete.
+FAILED = frozenset(
+    {"error", "abort", "aborted", "insufficient_system_resource", "network_error"}
+    | {"cancelled", "timeout"}
+)
+_LONGEST_FAILED = max(map(len, FAILED))
+# Together ends with `eos`, Mistral with `model_length`; any other word means an ordinary end.
 _MEANINGS = {
+    **{word.encode(): b"length" for word in FAILED},
     b"model_length": b"length",
     b"model_context_window_exceeded": b"length",
     b"refusal": b"content_filter",
+    b"sensitive": b"content_filter",  # Zhipu's
     b"tool_use": b"tool_calls",
 }
 _LEGAL = frozenset(word.encode() for word in LEGAL)
+# Words of servers whose chunk ends nothing, in lower case: SGLang's and Ollama's older ones (issues
+# 3912 and 4357 there), KoboldCpp's, and Cohere's. A client's loop ends at the first reason.
+_NO_END = frozenset({"", "null", "none", "not_complete"})
+_LONGEST_NO_END = max(map(len, _NO_END))
 # A quote inside a text has a backslash before it, so this matches members alone. Possessive: an
 # upstream's word of 4 MB cost 640 MiB of positions to come back to.
 _FINISH = re.compile(rb'("finish_reason"\s*+:\s*+)"([^"\\]*+(?:\\.[^"\\]*+)*+)"')
@@ -33,10 +48,49 @@ _NO_OBJECT = re.compile(rb'("object"\s*:\s*)""')
 
 
 def with_legal_finish(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
-    """Return an answer or chunk whose finish reasons are words of OpenAI's description."""
+    """Return a whole answer whose finish reasons are words of OpenAI's description."""
+    return _with_legal(payload, choices, _legal_member)
+
+
+def with_legal_piece(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
+    """Return a chunk whose finish reasons are words of OpenAI's description, or null for a word
+    that is no end.
+    """
+    return _with_legal(payload, choices, _legal_piece)
+
+
+def note_word(observed: Observed, choice: AnswerChoice) -> None:
+    """Record a finish reason that OpenAI's description does not have; one that ends nothing is
+    emptied, so that it counts as none and is still rewritten.
+    """
+    word = choice.finish_reason or ""
+    if not is_end(word):
+        choice.finish_reason = ""
+        return
+    observed.note_finish(word)
+    if is_failure(word):
+        observed.has_failed = True
+
+
+def is_failure(word: str) -> bool:
+    """Return True if a finish reason means that the answer failed, or was stopped."""
+    return len(word) <= _LONGEST_FAILED and word.lower() in FAILED
+
+
+def is_end(word: str) -> bool:
+    """Return True if a finish reason in a chunk means an end."""
+    return len(word) > _LONGEST_NO_END or word.lower() not in _NO_END
+
+
+def _with_legal(
+    payload: bytes,
+    choices: Iterable[AnswerChoice],
+    legal: Callable[[re.Match[bytes]], bytes],
+) -> bytes:
+    """Return a payload with a legal member for each finish reason, if one of them is none."""
     for choice in choices:  # a loop: once for each chunk
         if choice.finish_reason is not None and choice.finish_reason not in LEGAL:
-            return _FINISH.sub(_legal_member, payload)
+            return _FINISH.sub(legal, payload)
     return payload
 
 
@@ -76,6 +130,17 @@ def lacks_delta(choices: Iterable[AnswerChoice]) -> bool:
     return False
 
 
+def _legal_piece(found: re.Match[bytes]) -> bytes:
+    """Return the member with a legal word in a chunk, or null."""
+    word = found[2]
+    if len(word) > _LONGEST_NO_END or is_end(word.decode(errors="replace")):
+        return _legal_member(found)
+    return found[1] + b"null"
+
+
 def _legal_member(found: re.Match[bytes]) -> bytes:
     word = found[2]
-    return found[1] + b'"' + (word if word in _LEGAL else _MEANINGS.get(word, b"stop")) + b'"'
+    if word in _LEGAL:
+        return found[0]
+    lowered = word.lower() if len(word) <= _LONGEST_FAILED else word
+    return found[1] + b'"' + _MEANINGS.get(lowered, b"stop") + b'"'
