@@ -90,7 +90,7 @@ UNBOUNDED = (
 # Members that a template may write into the prompt.
 PROMPT = frozenset(name for name, effect in EFFECTS.items() if effect is Effect.ADDS_INPUT)
 STREAMS = ("/chat/completions", "/v1/completions", "/messages", "/responses")
-RUN_BY_CALLERS = frozenset({("openai", "computer_use_preview")})  # tools, though they look hosted
+RUN_BY_CALLERS = frozenset({("openai", "computer_use_preview")})  # of the types that it draws
 UNCHANGED = frozenset({"openai"})  # models whose published tokenizer reads the text as it is
 FORMS: tuple[Literal["NFC", "NFD", "NFKC", "NFKD"], ...] = ("NFC", "NFD", "NFKC", "NFKD")
 

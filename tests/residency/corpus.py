@@ -106,7 +106,6 @@ MESSAGES_TOOLS: tuple[tuple[dict[str, Any], str], ...] = (
     ({"type": "web_fetch_20250910", "name": "web_fetch"}, "hosted_tools"),
     ({"type": "code_execution_20250825", "name": "code_execution"}, "hosted_tools"),
     ({"type": "mcp_toolset", "mcp_server_name": "m"}, "hosted_tools"),
-    ({"type": "computer_20250124", "name": "computer"}, "hosted_tools"),
     ({"type": "advisor_20260301", "name": "advisor", "model": "other"}, "rerouting"),
 )
 OWN_TOOLS: tuple[dict[str, Any], ...] = (

@@ -70,6 +70,8 @@ HOSTS: Mapping[str, Mapping[str, Any]] = {
     "api.together.xyz": _placeless("together", "unknown"),
     "api.deepseek.com": _placeless("deepseek", "unknown"),
     "api.cerebras.ai": _placeless("cerebras", "unknown"),
+    # https://docs.ollama.com/cloud: no page names its places.
+    "ollama.com": _placeless("ollama", "unknown", "2026-11-29"),
     "llm.partner.example": {},
 }
 # A document's statements of a host without a source of its own: the same place, or a larger one.

@@ -14,12 +14,13 @@ from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.policy.policy import DataClass, Deployment, Policy, ResidencyRule
 from gateway.domain.residency.rules import Permit, denials, rules_for, verify
 from gateway.errors import ResidencyDenied
-from tests.residency.cases import REFERENCE, TEAM, Ask, Case
+from tests.residency.cases import ENGINES, REFERENCE, TEAM, Ask, Case
 from tests.residency.hosts import HOSTS, WIDER
 from tests.residency.lane import Lane, Reply, policy_of
 from tests.residency.oracle import Verdict, contradicts, judge
 
 TRIES = 3
+OLLAMAS_CLOUD = "ollama.com"  # never self-hosted
 HERE = "http://here:80"
 SLOW = ("upstream_timeout", "upstream_unreachable")
 LATE = (Outcome.UPSTREAM_TIMEOUT, Outcome.UPSTREAM_UNREACHABLE)
@@ -117,6 +118,8 @@ def at_known_hosts(document: dict[str, Any], number: int) -> dict[str, Any]:
             or one["region"] in ("global", "unknown", *WIDER.get(promised, (promised,)))
             or "residency" in one
         )
+        is_own = one.get("self_hosted", one.get("provider") in ENGINES)
+        is_accepted = is_accepted and not (is_own and host == OLLAMAS_CLOUD)
         if not (number + place) % 2 or not is_accepted:
             moved.append(one)
             continue

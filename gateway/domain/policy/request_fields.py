@@ -250,7 +250,6 @@ HOSTED_TOOL_PREFIXES = (
     "codeexecution",
     "codeinterpreter",
     "collectionssearch",
-    "computer",
     "enterprisewebsearch",
     "filesearch",
     "googlemaps",
@@ -268,6 +267,9 @@ HOSTED_TOOL_PREFIXES = (
     "wolfram",
     "xsearch",
 )
+# Of these the caller runs one: "The caller's browser state after a browser toolset member call"
+# (anthropic 2.14.0, types/beta/beta_browser_state_block_param.py, 2026-11-29).
+_RUN_BY_CALLER = "browsertoolset"
 # The request's own members that bound the rounds of hosted tools, or release them: facts of
 # `domain.providers.hosted_tools`.
 ROUND_LIMITS = ("max_tool_calls", "max_turns", "stop_server_tools_when")
@@ -306,7 +308,8 @@ def is_hosted_tool(name: str) -> bool:
 
     Providers spell the same tool `web_search`, `web-search` and `webSearch`.
     """
-    return folded_tool(name).startswith(HOSTED_TOOL_PREFIXES)
+    folded = folded_tool(name)
+    return folded.startswith(HOSTED_TOOL_PREFIXES) and not folded.startswith(_RUN_BY_CALLER)
 
 
 def folded_tool(name: str) -> str:

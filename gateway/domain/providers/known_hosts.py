@@ -72,6 +72,8 @@ _XAI = "https://docs.x.ai/developers/advanced-api-usage/regions.md"
 _OPENROUTER = "https://openrouter.ai/docs/guides/features/in-region-routing"
 _FIREWORKS = "https://docs.fireworks.ai/serverless/us-only-serverless.md"
 _BEDROCK = "https://docs.aws.amazon.com/bedrock/latest/userguide/inference-profiles-support.html"
+_OLLAMA = "https://docs.ollama.com/cloud"
+_OLLAMA_HOST = "ollama.com"
 _NO_SOURCE = "no primary source was found"
 
 
@@ -150,10 +152,34 @@ KNOWN_PLACES: tuple[KnownPlace, ...] = (
     _unplaced_host("api.together.xyz", "together", UNKNOWN, _NO_SOURCE),
     _unplaced_host("api.deepseek.com", "deepseek", UNKNOWN, _NO_SOURCE),
     _unplaced_host("api.cerebras.ai", "cerebras", UNKNOWN, _NO_SOURCE),
+    _unplaced_host(_OLLAMA_HOST, "ollama", UNKNOWN, _OLLAMA, as_of=date(2026, 11, 29)),
 )
 KNOWN_PROVIDERS = frozenset(place.provider for place in KNOWN_PLACES)
+_MAY_BE_OLLAMA = frozenset({"ollama", "openai_compatible"})
 
 
 def known_place(host: str) -> KnownPlace | None:
     """Return the bundled facts about a host in lower case, None for an unknown host."""
     return next((place for place in KNOWN_PLACES if fnmatchcase(host, place.host)), None)
+
+
+def cloud_place(provider: str, host: str, model: str) -> KnownPlace | None:
+    """Return the bundled facts about Ollama's cloud if a deployment's model runs there; else None.
+
+    A server of Ollama sends a request for such a model on, whatever its own address is.
+    """
+    is_there = host == _OLLAMA_HOST or names_cloud_model(provider, model)
+    return known_place(_OLLAMA_HOST) if is_there else None
+
+
+def names_cloud_model(provider: str, model: str) -> bool:
+    """Return True if Ollama, or a server of OpenAI's dialect that may be one, sends requests for
+    this model on to its cloud.
+
+    The tag decides: `cloud`, or one that ends in `-cloud` (ollama, internal/modelref). A name that
+    ends so without a tag counts at Ollama alone; `NAME:latest` is the same model, kept locally.
+    """
+    name, _, tag = model.strip().lower().rpartition(":")
+    if name and "/" not in tag:
+        return provider in _MAY_BE_OLLAMA and (tag == "cloud" or tag.endswith("-cloud"))
+    return provider == "ollama" and tag.endswith("-cloud")

@@ -33,6 +33,12 @@ _HARMLESS: Mapping[str, frozenset[str]] = {
             vector_store_ids
         """,
         "filesearch": "filters max_num_results ranking_options vector_store_ids",
+        # The server that is asked, and the tools of it, have no fee at the provider (as above).
+        "mcp": """
+            allowed_tools authorization authorization_token configs connector_id default_config
+            headers mcp_server_name require_approval server_description server_label server_url
+            tool_configuration tools tunnel_id url
+        """,
         "imagegeneration": "action background moderation output_compression output_format",
         "openrouter:": "allowed_domains excluded_domains user_location",
         "plugins": "enabled exclude_domains include_domains search_prompt",
@@ -57,6 +63,7 @@ _DEFAULTS: Mapping[str, frozenset[str]] = {
     "search_context_size": frozenset({"low", "medium"}),
     "size": frozenset({"1024x1024", "auto"}),
 }
+_ITSELF = ""  # the name of a member's value that is no object
 _INSIDE = "parameters"  # OpenRouter's tools have theirs in it
 _SHORT = re.compile(r"[A-Za-z0-9_.-]{1,48}")
 _MOST = 16  # arguments that are named
@@ -65,16 +72,19 @@ _MOST = 16  # arguments that are named
 def fee_arguments(tool: str, kind: str, members: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the arguments of a tool that may change the fee of its calls, as `TYPE.NAME=VALUE`, or
     `TYPE.NAME` for a value that is no short word. `tool` is its folded type, and `kind` the type as
-    its caller wrote it.
+    its caller wrote it. The value of a member that is a tool, and no object, is `MEMBER=VALUE`;
+    `true` asks for the tool and nothing else.
     """
     harmless = next((names for one, names in _HARMLESS.items() if tool.startswith(one)), _OF_ALL)
     found: list[str] = []
     for name, value in _flat(members):
-        if value is None or name in _OF_ALL or name in harmless:
+        is_wish = name == _ITSELF and isinstance(value, bool)
+        if value is None or is_wish or name in _OF_ALL or name in harmless:
             continue
         word = _word(value)
         if word is None or word not in _DEFAULTS.get(name, ()):
-            found.append(f"{kind}.{name[:48]}" + ("" if word is None else f"={word}"))
+            named = kind if name == _ITSELF else f"{kind}.{name[:48]}"
+            found.append(named + ("" if word is None else f"={word}"))
     return tuple(found[:_MOST])
 
 

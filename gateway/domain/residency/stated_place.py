@@ -10,7 +10,7 @@ from datetime import date
 
 from msgspec import Struct
 
-from gateway.domain.places.regions import ANY, GLOBAL, KNOWN, UNPLACED, RegionTree
+from gateway.domain.places.regions import ANY, GLOBAL, KNOWN, UNKNOWN, UNPLACED, RegionTree
 from gateway.domain.policy.policy import Deployment, ResidencyRule
 from gateway.domain.residency.rules import denials
 
@@ -53,6 +53,10 @@ HEADERS: Mapping[str, Mapping[str, str]] = {
     "x-ms-region": {word: region for region, words in _AZURE.items() for word in words},
 }
 
+# The place of an answer that a server fetched from another one, as a server of Ollama does for a
+# model of its cloud: the address of that one promises nothing.
+ELSEWHERE = "elsewhere"
+
 
 class Contradiction(Struct, frozen=True, kw_only=True, gc=False):
     """An upstream reported a place that was not promised, or that the request's rules do not
@@ -67,9 +71,12 @@ class Contradiction(Struct, frozen=True, kw_only=True, gc=False):
 def stated_region(headers: Mapping[str, str], inference_geo: str | None) -> str | None:
     """Return the region that an answer reports; None if it reports none, or an unknown value.
 
-    `inference_geo` is Anthropic's: a country's code or `global`.
+    `inference_geo` is Anthropic's: a country's code or `global`; or `ELSEWHERE`, which is no
+    promised place.
     """
     if inference_geo is not None:
+        if inference_geo == ELSEWHERE:
+            return UNKNOWN
         word = inference_geo.lower()
         if word == GLOBAL or word in KNOWN:
             return word
@@ -92,11 +99,12 @@ def contradiction(
     """Return the contradiction of an answer from the stated region; None if promise and rules hold.
 
     A statement may be finer or coarser than the promise, but must overlap it. A finer one must be
-    allowed itself.
+    allowed itself. An answer that was made elsewhere is none of a self-hosted server.
     """
     promised = deployment.region
     if stated in UNPLACED:
-        is_wrong = promised not in UNPLACED
+        is_elsewhere = stated == UNKNOWN and deployment.is_self_hosted
+        is_wrong = is_elsewhere or promised not in UNPLACED
     elif not regions.covered(stated, frozenset({ANY if promised in UNPLACED else promised})):
         is_wrong = not regions.overlaps(stated, frozenset({promised}))
     else:

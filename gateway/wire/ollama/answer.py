@@ -13,6 +13,8 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER
+from gateway.domain.residency.stated_place import ELSEWHERE
 from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
@@ -29,7 +31,7 @@ from gateway.wire.foreign_json import (
     time_in,
 )
 from gateway.wire.json_lines import LineSplitter
-from gateway.wire.observed import Observed
+from gateway.wire.observed import WORD, Observed
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -50,6 +52,7 @@ MAX_WORD_CHARS, MAX_MESSAGE_CHARS = 64, 1000
 _LINE = names_in(
     "model created_at message done done_reason error logprobs remote_model remote_host"
 )
+_REMOTE = ("remote_host", "remote_model")  # of an answer that another server made
 _MESSAGE = frozenset({"role", "content", "thinking", "tool_calls"})
 _USUAL, _USUAL_MESSAGE = 4, 2  # members of a line with a piece of text
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
@@ -113,7 +116,10 @@ class OllamaReader:
             yield Started(answer_id=self._id, created_s=time_in(members, "created_at"))
         content = object_in(members, "message")
         pieces = list(self._content(content, _logprobs(members)))
-        is_usual = len(members) <= _USUAL and len(content) <= _USUAL_MESSAGE
+        is_usual = len(members) <= _USUAL
+        if not is_usual:
+            self._note_place(members)
+        is_usual = is_usual and len(content) <= _USUAL_MESSAGE
         if not (self.observed.has_content and is_usual) and (
             has_others(members, _LINE) or has_others(content, _MESSAGE)
         ):
@@ -129,6 +135,7 @@ class OllamaReader:
         """Record the content and the counts in a piece that has an error, or follows one or the
         end.
         """
+        self._note_place(members)
         deque(self._content(object_in(members, "message"), NO_JSON), maxlen=0)
         holder = next((one for one in _holders(members) if has_counts(one)), None)
         if holder is None:
@@ -174,6 +181,14 @@ class OllamaReader:
         if usage is not None:
             yield Used(usage=usage)
         yield Ended()
+
+    def _note_place(self, members: dict[str, Any]) -> None:
+        """Record that another server made the answer, with its name, if the piece states one."""
+        stated = {name: members[name] for name in _REMOTE if members.get(name)}
+        if not stated:
+            return
+        self.observed.note_geo(ELSEWHERE)
+        self.observed.note_detail({name: _word(value) for name, value in stated.items()})
 
     def _note(self, text: str) -> None:
         """Record that content came, and keep its text where the gateway may have to count it."""
@@ -232,6 +247,12 @@ def has_counts(members: dict[str, Any]) -> bool:
 def _holders(members: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return the objects that may have the counts: the piece, and an error in it."""
     return members, object_in(members, "error")
+
+
+def _word(value: Any) -> str:
+    """Return the name of a model, or the host of an address; `?` for another value."""
+    text = value.rpartition("://")[2].rstrip("/") if isinstance(value, str) else ""
+    return text if WORD.fullmatch(text) else UNKNOWN_TIER
 
 
 def _logprobs(members: dict[str, Any]) -> msgspec.Raw:

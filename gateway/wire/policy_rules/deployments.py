@@ -8,7 +8,8 @@ from decimal import Decimal
 from gateway.domain.operation import WITHOUT_OUTPUT
 from gateway.domain.policy.idle_cost import IdleRule
 from gateway.domain.policy.policy import AMBIENT, possible_operations
-from gateway.domain.providers.facts import provider_facts_of
+from gateway.domain.providers.facts import host_of, provider_facts_of
+from gateway.domain.providers.known_hosts import cloud_place
 from gateway.domain.providers.table import PROVIDERS, ProviderFacts
 from gateway.domain.words import listed, shown, suggestion
 from gateway.wire.policy.deployments import DeploymentBlock
@@ -93,6 +94,7 @@ def check_deployment(deployment: DeploymentBlock) -> None:
         _check_credentials(deployment, provider)
         _check_api_version(deployment, provider)
         _check_operations(deployment, provider)
+        _check_cloud(deployment, provider)
     for field, is_broken, message in _DEPLOYMENT_RULES:
         if is_broken(deployment):
             deployment.error(field, message)
@@ -187,6 +189,22 @@ def _check_company(deployment: DeploymentBlock, provider: ProviderFacts) -> None
             f"provider {name} is never self-hosted; for an engine of your own write vllm or "
             "openai_compatible",
         )
+
+
+def _check_cloud(deployment: DeploymentBlock, provider: ProviderFacts) -> None:
+    """Report a model of Ollama's cloud that counts as self-hosted: Ollama's servers send requests
+    for it on, also those of one's own.
+    """
+    model, host = deployment.of("model") or "", host_of(deployment.of("base_url") or "")
+    cloud = cloud_place(provider.name, host, model)
+    if cloud is None or not deployment.is_own():
+        return
+    deployment.error(
+        "self_hosted",
+        f"'{model}' runs at {cloud.host} ({cloud.statement.source}, {cloud.statement.as_of}), "
+        "which is never self-hosted; write 'self_hosted: false', or name a model that the server "
+        "keeps itself (one whose name ends in '-cloud': with its tag, ':latest')",
+    )
 
 
 _ALIKE = ("provider", "model", "region", "gpu", "price", "stand_in_price")

@@ -9,7 +9,12 @@ from dataclasses import dataclass
 
 from gateway.domain.places.regions import ANY, KNOWN, UNPLACED, RegionTree
 from gateway.domain.providers.facts import host_of
-from gateway.domain.providers.known_hosts import KnownPlace, known_place
+from gateway.domain.providers.known_hosts import (
+    KnownPlace,
+    cloud_place,
+    known_place,
+    names_cloud_model,
+)
 from gateway.domain.words import nearest, suggestion
 from gateway.wire.policy.deployments import DeploymentBlock
 from gateway.wire.policy.document import PolicyDocument
@@ -200,7 +205,8 @@ def _check_against_known(
     if region is None or base_url is None or region in UNPLACED:
         return
     host = host_of(base_url)
-    known = known_place(host)
+    provider, model = deployment.of("provider") or "", deployment.of("model") or ""
+    known = cloud_place(provider, host, model) or known_place(host)
     # Not `covered`: if a document declares only one child of `us`, that does not make the provider
     # promise the child.
     if known is None or region in regions.tree.ancestors(known.processing):
@@ -209,14 +215,16 @@ def _check_against_known(
         return
     deployment.error(
         "region",
-        f"{_stated(host, known)} ({known.statement.source}, {known.statement.as_of}), and "
-        f"'{region}' says more; write 'region: {known.processing}', or name in 'residency' who "
-        "promises otherwise: 'source' and 'as_of'",
+        f"{_stated(host, known, model=model)} ({known.statement.source}, "
+        f"{known.statement.as_of}), and '{region}' says more; write 'region: {known.processing}', "
+        "or name in 'residency' who promises otherwise: 'source' and 'as_of'",
     )
 
 
-def _stated(host: str, known: KnownPlace) -> str:
+def _stated(host: str, known: KnownPlace, *, model: str) -> str:
     """Return in words the place that a provider promises for a host, or that it promises none."""
+    if known.host != host and names_cloud_model(known.provider, model):
+        return f"Ollama sends '{model}' on to {known.host}, for which no place is promised"
     if known.processing in UNPLACED:
         return f"no place is promised for {host}"
     return f"{host} processes in {known.processing}"

@@ -63,8 +63,8 @@ def test_a_plain_request_needs_nothing() -> None:
     [
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "hosted_tools"),
         ({"tools": [{"type": "web_fetch_20260318", "name": "web_fetch"}]}, "hosted_tools"),
-        ({"tools": [{"type": "computer_20250124", "name": "computer"}]}, "hosted_tools"),
-        ({"tools": [{"type": "browser_toolset_20260801"}]}, "hosted_tools"),
+        ({"tools": [{"type": "computer_toolset_20260801"}]}, "unknown_tools"),
+        ({"tools": [{"type": "browser_toolset_20260801"}]}, "unknown_tools"),
         ({"tools": [{"type": "code_execution_20250825", "name": "x"}]}, "hosted_tools"),
         ({"tools": [{"type": "mcp_toolset", "mcp_server_name": "x"}]}, "hosted_tools"),
         ({"tools": [{"type": "advisor_20260301", "name": "x"}]}, "rerouting"),
@@ -108,6 +108,18 @@ def test_members_that_leave_the_place_need_leave(members: dict[str, Any], featur
         {"tools": [{**TOOL, "type": "custom", "cache_control": {"type": "ephemeral"}}]},
         {"tools": [{"type": "bash_20250124", "name": "bash"}]},
         {"tools": [{"type": "text_editor_20250728", "name": "edit", "max_characters": 9}]},
+        {
+            "tools": [
+                {
+                    "type": "computer_20251124",
+                    "name": "computer",
+                    "display_width_px": 1280,
+                    "display_height_px": 800,
+                    "display_number": 1,
+                    "enable_zoom": True,
+                }
+            ]
+        },
         {"tools": [{"type": "memory_20250818", "name": "memory"}]},
     ],
 )

@@ -202,7 +202,6 @@ DEFINED = [
     ({"type": "web_fetch_20260318", "name": "web_fetch"}, "hosted_tools"),
     ({"type": "code_execution_20250825", "name": "c"}, "hosted_tools"),
     ({"type": "mcp_toolset", "mcp_server_name": "x"}, "hosted_tools"),
-    ({"type": "computer_toolset_20260801"}, "hosted_tools"),
     ({"type": "web_search"}, "hosted_tools"),
     ({"type": "image_generation"}, "hosted_tools"),
     ({"type": "openrouter:web_search"}, "hosted_tools"),

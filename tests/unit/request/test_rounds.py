@@ -14,7 +14,7 @@ from openai.types.responses import ToolParam
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import DEFAULT_ROUNDS, HostedToolsRule, Route
-from gateway.domain.policy.request_fields import UNKNOWN_TOOLS, folded_tool
+from gateway.domain.policy.request_fields import UNKNOWN_TOOLS, folded_tool, is_hosted_tool
 from gateway.domain.pricing.pricing import Price, Rate, calls_hold_nusd
 from gateway.domain.pricing.settlement import UncountedFee
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
@@ -22,6 +22,7 @@ from gateway.domain.providers.hosted_tools import (
     SEARCH_MODELS,
     TOOLS,
     UNKNOWN_TOOL,
+    UNKNOWN_TOOLS_AT,
     RoundLimit,
     search_model,
     tools_at,
@@ -256,6 +257,22 @@ def test_each_type_of_the_sdks_is_known(provider: str) -> None:
         assert row.reads_again is not False, name
     for name in RUN_BY_CALLER[provider]:
         assert at.facts_of(folded_tool(name)).reads_again is False, name
+
+
+def test_no_tool_of_the_caller_counts_as_one_of_the_provider() -> None:
+    """`computer` was in both tables, and refused for each team with an untrue reason."""
+    rows = [row for at in (*TOOLS.values(), UNKNOWN_TOOLS_AT) for row in at.rows]
+    own = {name for row in rows if row.reads_again is False for name in row.tools}
+    named = {name for names in RUN_BY_CALLER.values() for name in names}
+    toolsets = {"browser_toolset_20260801", "computer_toolset_20260801"}
+    assert [name for name in sorted(own | named | toolsets) if is_hosted_tool(name)] == []
+
+
+def test_each_tool_of_a_provider_counts_as_one() -> None:
+    """A search among the request's own tools sends nothing elsewhere."""
+    run = {*RUN_BY_OPENAI, *RUN_BY_ANTHROPIC, "browser_search", "browser_automation", "browser"}
+    within = {name for name in run if name.startswith("tool_search")}
+    assert {name for name in run if not is_hosted_tool(name)} == within
 
 
 def test_a_tool_that_every_server_leaves_to_the_caller_has_no_rounds() -> None:

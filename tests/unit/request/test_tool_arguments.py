@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from openai.types.responses.tool_param import ImageGeneration
+from openai.types.responses.tool_param import ImageGeneration, Mcp
 
 from gateway.domain.budgets import messages
 from gateway.domain.budgets.budgets import Account, BudgetPeriod, BudgetRule, BudgetScope
@@ -115,6 +115,17 @@ ORDINARY: list[tuple[str, Operation, dict[str, Any]]] = [
         {"type": "web_search", "excluded_domains": [], "enable_image_understanding": True},
     ),
     ("xai", Operation.RESPONSES, {"type": "x_search", "from_date": "2026-01-01"}),
+    (
+        "xai",
+        Operation.RESPONSES,
+        {"type": "mcp", "server_label": "x", "server_url": "https://x.example", "headers": {}},
+    ),
+    ("openai", Operation.RESPONSES, {**dict.fromkeys(Mcp.__annotations__, "x"), "type": "mcp"}),
+    (
+        "anthropic",
+        Operation.MESSAGES,
+        {"type": "mcp_toolset", "mcp_server_name": "x", "default_config": {}, "configs": {}},
+    ),
     (
         "openrouter",
         Operation.RESPONSES,
@@ -239,6 +250,9 @@ def test_a_fee_of_the_providers_page_is_its_dearest() -> None:
         ("openrouter", "plugins", [{"id": "web", "max_results": 25}], "plugins.max_results=25"),
         ("openrouter", "plugins", [{"id": "web"}, {"id": "fusion"}], "plugins.id=fusion"),
         ("groq", "compound_custom", {"models": {}}, "compound_custom.models"),
+        ("openai_compatible", "enable_search", "deep", "enable_search=deep"),
+        ("openai_compatible", "enable_search", 2, "enable_search=2"),
+        ("openai_compatible", "search_options", {"depth": "x"}, "search_options.depth=x"),
     ],
 )
 def test_a_member_that_is_a_tool_has_arguments_too(
@@ -249,6 +263,14 @@ def test_a_member_that_is_a_tool_has_arguments_too(
     found = bound(facts, provider, hosted_tools=HostedToolsRule.HOLD)
     assert found.unpriced is not None
     assert (found.unpriced.where, found.unpriced.listed_as) == (shown, shown)
+
+
+@pytest.mark.parametrize("member", ["enable_search", "web_search", "mcp_servers"])
+def test_a_member_that_is_only_true_has_no_argument(member: str) -> None:
+    """`enable_search: true` asked for `listed: [enable_search.=true]`, which no policy takes."""
+    value: Any = [{"type": "url", "url": "https://x", "name": "x"}] if "mcp" in member else True
+    facts = read(Operation.CHAT, {}, **{member: value})
+    assert [one.arguments for one in facts.hosted] == [()]
 
 
 def test_every_argument_of_a_picture_in_the_sdk_is_judged() -> None:

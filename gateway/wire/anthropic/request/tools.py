@@ -22,14 +22,19 @@ from gateway.wire.openai.request.member_names import refuse_variant
 
 MAX_TOOLS = 1024
 # The members of a tool that its caller runs (anthropic 2.13.0, types/tool_param.py and the
-# parameters of `bash`, `text_editor` and `memory`, 2026-11-24).
+# parameters of `bash`, `text_editor` and `memory`, 2026-11-24; of `computer`, anthropic 2.14.0,
+# 2026-11-29).
 _MEMBERS = frozenset(
     {
         "allowed_callers",
         "cache_control",
         "defer_loading",
         "description",
+        "display_height_px",
+        "display_number",
+        "display_width_px",
         "eager_input_streaming",
+        "enable_zoom",
         "input_examples",
         "input_schema",
         "max_characters",
@@ -40,7 +45,7 @@ _MEMBERS = frozenset(
 )
 _NAMED = by_folded([*_MEMBERS, MAX_USES, "url", "mcp_server_name"])
 # Tools that the model knows and its caller runs. Any other type needs a permission.
-_OWN = re.compile(r"custom|(?:bash|text_editor|memory)_[0-9]{8}")
+_OWN = re.compile(r"custom|(?:bash|computer|text_editor|memory)_[0-9]{8}")
 # An advisor is another model, at its own price, whose tokens stand in no top-level count.
 _OTHER_MODEL = "advisor"
 # Anthropic writes the definition of a tool that the model knows into the prompt: `text_editor` has
