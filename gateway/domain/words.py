@@ -5,10 +5,16 @@ finds the known name that was probably meant, and shortens lists.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 SHOWN_CHARACTERS = 60
 SHOWN_NAMES = 8
+# The names that a deployment's `listed` takes: `?` stands for a value that is no text.
+LISTED_NAME = r"(?:anthropic-beta: )?[A-Za-z_][A-Za-z0-9_.:=?-]{0,127}"
+# Names of this form need no quotes in a list of YAML, unless YAML gives the word a meaning.
+_BARE = re.compile(r"[A-Za-z_](?:[A-Za-z0-9_.=-]|:(?=[A-Za-z0-9_]))*")
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 """A spreadsheet calculates a cell that begins with one: a team called `=HYPERLINK(...)`. The last
 four are the full-width signs, which East Asian versions read as the narrow ones.
@@ -64,3 +70,17 @@ def few(names: list[str], most: int = 10) -> str:
 def listed(names: Iterable[str]) -> str:
     """Return names for a description: `a`, `b`."""
     return ", ".join(f"`{name}`" for name in names)
+
+
+def listed_text(names: Iterable[str]) -> str | None:
+    """Return the line of a policy that lists these names, as a policy takes it; None if it can list
+    none of them.
+    """
+    able = [name for name in names if re.fullmatch(LISTED_NAME, name)]
+    if not able:
+        return None
+    written = (
+        name if _BARE.fullmatch(name) and name.lower() not in _WORDS else f'"{name}"'
+        for name in able
+    )
+    return f"listed: [{', '.join(written)}]"

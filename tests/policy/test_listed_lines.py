@@ -7,7 +7,7 @@ import re
 import hypothesis.strategies as st
 from hypothesis import example, given
 
-from gateway.domain.policy.unlisted import LISTED_NAME, listed_text
+from gateway.domain.words import LISTED_NAME, listed_text
 from gateway.wire.parsed_policy import parse
 from tests.policy.documents import changed
 

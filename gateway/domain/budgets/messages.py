@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 from gateway.domain.budgets.budgets import Account, PeriodSpan
 from gateway.domain.money import usd_from_nusd
-from gateway.domain.policy.unlisted import listed_text
+from gateway.domain.words import listed_text
 
 GRANT_SHARE = 10  # suggested: a tenth of the limit
 CENT_NUSD = 10_000_000

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.domain.policy.policy import ResidencyRule
-from gateway.domain.policy.unlisted import listed_text
 from gateway.domain.residency.messages import listed
 from gateway.domain.residency.rules import Denial
+from gateway.domain.words import listed_text
 from gateway.errors import (
     InvalidRequest,
     NotSupported,

@@ -23,15 +23,10 @@ from gateway.domain.policy.policy import (
     default_output_limit,
 )
 from gateway.domain.policy.request_fields import FEATURES
-from gateway.domain.policy.unlisted import (
-    DROP_UNLISTED,
-    LISTED_NAME,
-    REFUSE_UNLISTED,
-    Unlisted,
-)
+from gateway.domain.policy.unlisted import DROP_UNLISTED, REFUSE_UNLISTED, Unlisted
 from gateway.domain.providers.facts import provider_facts_of
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
-from gateway.domain.words import listed, shown
+from gateway.domain.words import LISTED_NAME, listed, shown
 from gateway.wire.policy.idle_cost import IdleCostBlock
 from gateway.wire.policy.limits import LimitsBlock
 from gateway.wire.policy.prices import GpuBlock, PriceBlock
