@@ -86,10 +86,11 @@ _ROUTERS: Mapping[str, tuple[str, ...]] = {
 # Models that think unasked and show none of it, or a summary, by the names of their makers; behind
 # them a reseller's prefix may stand. Others think if they are asked, or show it all (gpt-oss,
 # DeepSeek, Qwen, grok-3-mini). GPT-5.1, 5.2 and 5.4 think at no effort unless asked
-# (learn.microsoft.com, `ReasoningEffort`; developers.openai.com/api/docs/guides/reasoning); Claude
-# thinks from its fifth generation on (platform.claude.com, "What's new in Claude Opus 5"), and
-# Gemini from 2.5 on but for its small ones (ai.google.dev/gemini-api/docs/thinking); a router may
-# choose any of them. docs.x.ai/docs/guides/reasoning; docs.perplexity.ai. 2026-11-29.
+# (learn.microsoft.com, `ReasoningEffort`; replicate.com/openai/gpt-5.4/api), 5.5 at a medium one.
+# Claude thinks from its fifth generation on (platform.claude.com, "What's new in Claude Opus 5"),
+# Gemini from 2.5 on but for its small ones (ai.google.dev/gemini-api/docs/thinking), and grok-4
+# without a `reasoning_content` (docs.cloud.google.com, "Reasoning for Grok Models"). A router may
+# choose any of them. Families without a page are here too (grok-build, gpt-rosalind). 2026-11-29.
 _THINKING = re.compile(
     r"(?:^|[/.:])(?:"
     r"o[1-9](?:$|[-:])|gpt-5(?!\.[124]|-chat|\.[0-9]+-chat)|gpt-5\.[0-9]+-(?:codex|pro)|gpt-[6-9]|"
