@@ -84,8 +84,8 @@ def project(
         )
     if not _NAME.fullmatch(sent):
         raise InvalidRequest(
-            "x-tollgate-project: write up to 64 letters, digits or . _ - / (start with a "
-            "letter or digit)."
+            "x-tollgate-project: write up to 64 letters, digits, blanks or . _ : / @ + - (start "
+            "with a letter or digit)."
         )
     if team is not None and sent not in team.projects and team.declares_projects:
         names = ", ".join(sorted(team.projects)[:MOST_NAMES]) or "none"
@@ -113,7 +113,8 @@ def tags(headers: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
     for name, value in found.items():
         if not _NAME.fullmatch(name) or not _NAME.fullmatch(value):
             raise InvalidRequest(
-                "x-tollgate-tags: write pairs like env=prod, each side up to 64 letters or digits."
+                "x-tollgate-tags: write pairs like env=prod, each side up to 64 letters, digits, "
+                "blanks or . _ : / @ + - (start with a letter or digit)."
             )
     return tuple(sorted(found.items()))
 

@@ -41,6 +41,22 @@ def test_a_bad_project_is_refused(sent: str, of_key: str | None, message: str) -
         attribution.project({"x-tollgate-project": sent}, of_key)
 
 
+def test_the_message_lists_each_character_that_a_project_may_have() -> None:
+    """It listed four, and seven are accepted beside letters and digits."""
+    accepted = set()
+    for character in map(chr, range(32, 127)):
+        try:
+            attribution.project({"x-tollgate-project": f"a{character}"}, None)
+        except InvalidRequest as refused:
+            listed = str(refused).partition(" or ")[2].partition(" (")[0]
+        else:
+            accepted.add(character)
+    others = {one for one in accepted if not one.isalnum()}
+    assert {" ", *listed.split()} == others
+    with pytest.raises(InvalidRequest, match="letters, digits, blanks or"):
+        attribution.project({"x-tollgate-project": "é"}, None)
+
+
 @pytest.mark.parametrize(
     ("sent", "tags"),
     [
