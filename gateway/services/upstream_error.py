@@ -13,10 +13,8 @@ from gateway.services.codings import CODING, opened_to_end
 from gateway.services.ports import Upstream
 from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.sent_credentials import with_clean_message
-from gateway.wire.whole_forms import has_error_object
 
 MAX_ERROR_BYTES = 2**20
-BAD_GATEWAY = 502
 # A refusal before any work, whatever its body is: the credential, the account, the address, the
 # size, the form or the rate of the request (RFC 9110 §15.5, RFC 6585, RFC 7725; 529: Anthropic's
 # overload). A 3xx is one as well. Any other error status may come after the work has begun: a 500,
@@ -56,16 +54,6 @@ def is_before_work(status: int, provider: ProviderFacts) -> bool:
         or status in provider.context_length_statuses
         or status in provider.overloaded_statuses
     )
-
-
-def is_of_proxy(status: int, body: bytes) -> bool:
-    """Return True for a 502 whose body is no error object of a provider.
-
-    A proxy then writes a page, a text or a message alone, also if the server behind it had the
-    request and broke off: nginx's "upstream prematurely closed connection" is such a page. A
-    provider that forwards (OpenRouter) sends its own object with its own 502.
-    """
-    return status == BAD_GATEWAY and not has_error_object(body)
 
 
 async def error_body(upstream: Upstream) -> ErrorText:

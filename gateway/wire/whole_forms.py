@@ -21,7 +21,7 @@ from gateway.wire.dialect import (
     UnreadableAnswer,
     UpstreamRequest,
 )
-from gateway.wire.foreign_json import closed_json, is_error, object_of
+from gateway.wire.foreign_json import closed_json
 from gateway.wire.openai.answer.chat import ChatStream
 from gateway.wire.openai.answer.responses import ResponseStream, rewrite_response
 from gateway.wire.openai.answer.shapes import FINAL_RESPONSE_EVENTS, UNREADABLE, decode_event
@@ -81,14 +81,6 @@ def is_cut_short(body: bytes) -> bool:
 def _last_value(body: bytes) -> bytes:
     """Return the data of a body's last event; any other body as it is."""
     return body.rpartition(b"data:")[2] if is_event_stream(body) else body
-
-
-def has_error_object(body: bytes) -> bool:
-    """Return True if a body has an error object as providers write it, nested or flat, in any of
-    the forms. A page, a text and a message alone are none.
-    """
-    found = (object_of(one) or {} for one in (body, *_objects_in(body)))
-    return any(is_error(one.get("error")) or one.get("object") == "error" for one in found)
 
 
 def _objects_in(body: bytes) -> Iterator[bytes]:

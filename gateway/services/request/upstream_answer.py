@@ -28,7 +28,7 @@ from gateway.services.codings import (
 )
 from gateway.services.ports import Provider, Upstream
 from gateway.services.request.attempt import Attempt
-from gateway.services.upstream_error import caller_error, error_body, is_before_work, is_of_proxy
+from gateway.services.upstream_error import caller_error, error_body, is_before_work
 from gateway.wire.dialect import (
     AnswerPart,
     AnswerStream,
@@ -82,7 +82,6 @@ class UpstreamAnswer(Struct, kw_only=True):
     is_ended: bool = False  # True if its settlement is already under way
     has_content: bool = False  # True once the upstream was notified of the first content
     _has_whole_refusal: bool = False  # the body of an error status was read to its end
-    _is_proxys_refusal: bool = False  # not the provider's own: it may have had the request
     _has_billed_refusal: bool = False  # the provider bills a request whose content it refuses
     _unfed: bytes = b""  # the part of a stream that arrived and is not parsed yet
     _fed_bytes: int = 0  # since the last turn of the event loop
@@ -148,9 +147,9 @@ class UpstreamAnswer(Struct, kw_only=True):
     def was_served(self) -> bool:
         """Return False if the upstream certainly generated nothing, or does not bill it.
 
-        408, 504, a proxy's 502 and similar statuses come from a proxy that gave up; the upstream
-        may continue and bill. An error that may come after the work, and whose body was not read to
-        its end, may state a usage in the rest.
+        408, 504 and similar statuses come from a proxy that gave up; the upstream may continue and
+        bill. An error that may come after the work, and whose body was not read to its end, may
+        state a usage in the rest.
         """
         observed = self.attempt.observed
         if self.is_refused:
@@ -163,7 +162,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         """Return True for an error status without a usage that may still be billed."""
         status = self.attempt.http_status
         assert status is not None, "it is an error status"
-        if self._has_billed_refusal or self._is_proxys_refusal:
+        if self._has_billed_refusal:
             return True
         if self._has_whole_refusal:
             return status in MAY_HAVE_BEEN_SERVED
@@ -466,7 +465,6 @@ class UpstreamAnswer(Struct, kw_only=True):
         else:  # a megabyte of short events takes half a second
             usage, observed.has_content, is_cut = await in_own_thread(self._paid_in, body)
         self._has_whole_refusal = is_whole and not is_cut
-        self._is_proxys_refusal = is_of_proxy(status, body)
         if usage is not None:
             observed.note_final(usage)
         shown = body if is_whole else b""  # the part of an error may say something else
@@ -610,10 +608,8 @@ class UpstreamAnswer(Struct, kw_only=True):
 # Statuses with which a proxy gives up on an upstream that may continue: RFC 9110 §15.5.9 and
 # §15.6.5, nginx's 499, Cloudflare's 524; and its 520, for an upstream that had the request and
 # answered with nothing that can be passed on (developers.cloudflare.com/support/troubleshooting/
-# http-status-codes/cloudflare-5xx-errors, 2026-11-29). Its 522 has two cases: no connection, and
-# one on which the request was sent and not acknowledged within 90 seconds. Its 521 and 523 are no
-# connection.
-MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 520, 522, 524})
+# http-status-codes/cloudflare-5xx-errors, 2026-11-29). Its 521 to 523 are no connection.
+MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 520, 524})
 
 
 async def in_own_thread(work: Callable[..., T], *content: object) -> T:
