@@ -10,14 +10,17 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.operation import Operation
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.settlement import Settlement
 from gateway.domain.pricing.tokens import TokenKind, UsageSource
+from gateway.domain.request.unpriced import has_sound
 from gateway.wire.bedrock.answer import converse_events
 from gateway.wire.gemini.answer import gemini_events
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import rewrite_chat
 from gateway.wire.openai.answer.responses import rewrite_response
+from gateway.wire.openai.request.read import read_request
 from tests.attacks.streamed import HELD_NUSD, Event, last, read, settlement_of, text
 
 RATES = {
@@ -25,10 +28,12 @@ RATES = {
     TokenKind.OUTPUT: 4,
     TokenKind.AUDIO_OUTPUT: 64,
     TokenKind.IMAGE_OUTPUT: 30,
+    TokenKind.AUDIO_INPUT: 10,
 }
 SOUND = {"id": "a", "data": "AAAA", "transcript": "hello"}
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}
 INLINE = {"inlineData": {"mimeType": "image/png", "data": "QUJD"}}
+SENT = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
 SPOKEN = {"inlineData": {"mimeType": "audio/pcm", "data": "QUJD"}}
 
 
@@ -210,3 +215,37 @@ def test_a_split_and_a_text_are_booked_as_before(name: str) -> None:
     made = settlement_of(whole(dialect, shown, usage), price=ALL)
     assert figures(made) == ((10 + output) * 1000, UsageSource.PROVIDER)
     assert not made.is_suspect
+
+
+HEARD = frozenset({TokenKind.AUDIO_INPUT})
+
+
+@pytest.mark.parametrize(
+    ("details", "rates", "cost", "source"),
+    [
+        ({}, (TokenKind.AUDIO_INPUT,), 10 * 10 + 500 * 4, UsageSource.ESTIMATED),
+        ({}, (), 10 + 500 * 4, UsageSource.PROVIDER),
+        ({"audio_tokens": 4}, (TokenKind.AUDIO_INPUT,), 46 + 500 * 4, UsageSource.PROVIDER),
+        ({"audio_tokens": 0}, (TokenKind.AUDIO_INPUT,), 10 + 500 * 4, UsageSource.PROVIDER),
+    ],
+)
+def test_a_sound_in_the_prompt_costs_its_rate_if_the_price_has_one(
+    details: dict[str, int], rates: tuple[TokenKind, ...], cost: int, source: UsageSource
+) -> None:
+    usage = {**CHAT, "prompt_tokens_details": details}
+    seen = whole("chat", {}, usage)
+    made = settlement_of(seen, price=price(*rates), seen_kinds=HEARD)
+    assert figures(made) == (cost * 1000, source)
+
+
+@pytest.mark.parametrize(
+    ("body", "is_heard"),
+    [
+        ({"messages": [{"role": "user", "content": [SENT]}]}, True),
+        ({"messages": [{"role": "user", "content": "hello"}]}, False),
+        ({"messages": [], "modalities": ["text", "audio"], "audio": {"voice": "a"}}, False),
+    ],
+)
+def test_a_sound_in_a_request_is_known(body: dict[str, Any], is_heard: bool) -> None:
+    facts = read_request(Operation.CHAT, json.dumps({"model": "m", **body}).encode()).facts
+    assert has_sound(facts) is is_heard

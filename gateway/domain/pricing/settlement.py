@@ -98,7 +98,7 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
     answer ended at its maximum, so a shorter text hides tokens. `thinks_hidden`: the model thinks
     before its text, and shows none or a summary of it. `asked_output_tokens` is the most that the
     request itself allows, None if it does not say. `seen_kinds` are those of the seen output that
-    is no text: pictures, sounds.
+    is no text, pictures and sounds, and that of a sound in the prompt.
     """
 
     final: TokenUsage | None = None
@@ -448,16 +448,19 @@ def _with_known_kinds(usage: TokenUsage, price: Price, evidence: Evidence) -> To
         if kind is not TokenKind.CACHE_WRITE:
             known = getattr(usage, f"{kind}_tokens") or 0
             found[f"{kind}_tokens"] = known + usage.unknown_cache_write_tokens
-    unsplit = _unsplit_output(usage, price, evidence) if evidence.seen_kinds else 0
-    if usage.unknown_input_tokens or usage.unknown_output_tokens or unsplit:
+    unsplit = dict.fromkeys(("input", "output"), 0)
+    if evidence.seen_kinds:
+        unsplit["input"] = _unsplit_input(usage, price, evidence)
+        unsplit["output"] = _unsplit_output(usage, price, evidence)
+    if usage.unknown_input_tokens or usage.unknown_output_tokens or any(unsplit.values()):
         rates = price.steps(usage.input_tokens or 0)
         for side in ("input", "output"):
             unknown = getattr(usage, f"unknown_{side}_tokens") or 0
             kinds = {
                 TokenKind(kind): f"{kind}_tokens" for kind in (f"audio_{side}", f"image_{side}")
             }
-            if side == "output" and unsplit > unknown:
-                unknown = unsplit
+            if unsplit[side] > unknown:
+                unknown = unsplit[side]
                 kinds = {kind: name for kind, name in kinds.items() if kind in evidence.seen_kinds}
             dearest = _dearest((TokenKind(side), *kinds), rates)
             if dearest in kinds:
@@ -467,6 +470,18 @@ def _with_known_kinds(usage: TokenUsage, price: Price, evidence: Evidence) -> To
     return replace(usage, **found) if found else usage
 
 
+def _unsplit_input(usage: TokenUsage, price: Price, evidence: Evidence) -> int:
+    """Return the input tokens that may be of a sound in the prompt which the usage does not count;
+    0 unless the price has a dearer rate of sounds.
+    """
+    kind = TokenKind.AUDIO_INPUT
+    rates = price.steps(usage.input_tokens or 0)
+    is_unknown = kind in evidence.seen_kinds and usage.audio_input_tokens is None
+    if not is_unknown or _dearest((TokenKind.INPUT, kind), rates) is TokenKind.INPUT:
+        return 0
+    return max(0, (usage.input_tokens or 0) - (usage.image_input_tokens or 0))
+
+
 def _unsplit_output(usage: TokenUsage, price: Price, evidence: Evidence) -> int:
     """Return the output tokens that may be of a seen kind which the usage does not count: all but
     the reasoning and the other kinds. Raises `ValueError` if the price has no rate of such a kind.
@@ -474,7 +489,8 @@ def _unsplit_output(usage: TokenUsage, price: Price, evidence: Evidence) -> int:
     One rate of tokens holds for all kinds of an engine of one's own, unless its price lists more.
     """
     rates = price.steps(usage.input_tokens or 0)
-    kinds = {kind for kind in evidence.seen_kinds if not getattr(usage, f"{kind}_tokens")}
+    seen = evidence.seen_kinds & OUTPUT_KINDS
+    kinds = {kind for kind in seen if not getattr(usage, f"{kind}_tokens")}
     if evidence.is_self_hosted:
         kinds &= rates.keys()
     if not kinds:

@@ -46,6 +46,13 @@ class Unpriced(Struct, frozen=True, kw_only=True, gc=False):
     is_unbounded: bool = False
 
 
+def has_sound(facts: RequestFacts) -> bool:
+    """Return True if a prompt has a sound for sure; a request for a spoken answer may have none."""
+    return bool(facts.sound) or any(
+        feature == _AUDIO and place not in _SPEAKS for feature, place in facts.named
+    )
+
+
 def unpriced_call(tool: HostedTool, kind: TokenKind) -> Unpriced:
     """Return the missing rate of a tool's calls."""
     return Unpriced(

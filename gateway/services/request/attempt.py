@@ -39,6 +39,7 @@ from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import Request
 from gateway.domain.request.served_tier import UNKNOWN_TIER, ServedTier, agreed_tier, served_tier
 from gateway.domain.request.unlisted import multiplied
+from gateway.domain.request.unpriced import has_sound
 from gateway.domain.residency.stated_place import Contradiction, stated_region
 from gateway.domain.routing.decide import Candidate, Choice, Decision, Ranking
 from gateway.services.deployments.state import Slot
@@ -390,7 +391,7 @@ class Attempt(Struct, kw_only=True):
         if lifetimes or deployment.unasked.writes_cache:
             asked = longest_kind(lifetimes)
             evidence = replace(evidence, asked_writes=asked, has_stated_writes=True)
-        if observed.shown:
+        if observed.shown or facts.features or facts.sound:
             evidence = self._with_shown(evidence, observed.shown)
         if counted is not None:
             evidence = replace(
@@ -414,10 +415,12 @@ class Attempt(Struct, kw_only=True):
         )
 
     def _with_shown(self, evidence: Evidence, shown: frozenset[str]) -> Evidence:
-        """Return the evidence with the kinds of output that the answer shows, and with the fee of
-        tools that it shows and neither the request nor the model announced.
+        """Return the evidence with the kinds that prompt and answer show, and with the fee of tools
+        that the answer shows and neither the request nor the model announced.
         """
         seen = frozenset(TokenKind(kind) for kind in shown & OUTPUT_KINDS)
+        if has_sound(self.request.body.facts):
+            seen |= {TokenKind.AUDIO_INPUT}
         evidence = replace(evidence, seen_kinds=seen)
         if self.bound.rounds is not None or self.candidate.deployment.is_self_hosted:
             return evidence
