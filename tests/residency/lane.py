@@ -120,6 +120,9 @@ class Reply:
         return None
 
 
+_KEYS = (KEY_VARIABLE, KEY_FILE_VARIABLE)
+
+
 class Lane:
     """One gateway and its endpoints; cases follow each other on it."""
 
@@ -132,11 +135,12 @@ class Lane:
         self._transport = open_transport(100)
         self._identity = Endpoint()  # the platform's, which gives Vertex its access token
         self.edges: dict[str, Edge] = {}
+        self._variables: dict[str, str | None] = {}
 
     async def open(self) -> None:
         """Let every endpoint listen."""
+        self._variables = {name: os.environ.pop(name, None) for name in _KEYS}
         os.environ[KEY_VARIABLE] = "a key of nobody"
-        os.environ.pop(KEY_FILE_VARIABLE, None)
         for endpoint in (*self.endpoints, self._identity):
             await endpoint.open()
 
@@ -145,6 +149,10 @@ class Lane:
         await self._transport.close()
         for endpoint in (*self.endpoints, self._identity):
             endpoint.end()
+        for name, value in self._variables.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
     def forget(self) -> None:
         """The next case is another gateway's, on the same endpoints."""

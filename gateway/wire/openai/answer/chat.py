@@ -599,14 +599,17 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     for choice in chunk.choices or ():
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer
-        if choice.finish_reason is not None:
-            if choice.finish_reason in LEGAL:
-                observed.note_finish(choice.finish_reason)
-            else:
+        reason = choice.finish_reason
+        if reason is not None:
+            if reason not in LEGAL:
                 note_word(observed, choice)
+            elif observed.finish_reason is None:
+                observed.finish_reason = reason
+            else:
+                observed.note_finish(reason)
         observed.has_content = observed.has_content or _has_token(choice)
         held = choice.delta if choice.message is ABSENT else choice.message
-        if bytes(held).find(b"{", 1) >= 0:  # an object in it: no plain text, or a call
+        if bytes(held).rfind(b"{") > 0:  # an object in it: no plain text, or a call
             note_shown_in_message(observed, held)
         if observed.collects_text:
             _collect(observed, choice)

@@ -7,7 +7,7 @@ Strict clients refuse a whole answer for one of them. The ledger keeps the upstr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import msgspec
 
@@ -34,6 +34,7 @@ _MEANINGS = {
     b"sensitive": b"content_filter",  # Zhipu's
     b"tool_use": b"tool_calls",
 }
+_USUAL = LEGAL | {None}
 _LEGAL = frozenset(word.encode() for word in LEGAL)
 # Words of servers whose chunk ends nothing, in lower case: SGLang's and Ollama's older ones (issues
 # 3912 and 4357 there), KoboldCpp's, and Cohere's. A client's loop ends at the first reason.
@@ -49,14 +50,20 @@ _NO_OBJECT = re.compile(rb'("object"\s*:\s*)""')
 
 def with_legal_finish(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
     """Return a whole answer whose finish reasons are words of OpenAI's description."""
-    return _with_legal(payload, choices, _legal_member)
+    for choice in choices:  # a loop: once for each answer
+        if choice.finish_reason not in _USUAL:
+            return _FINISH.sub(_legal_member, payload)
+    return payload
 
 
 def with_legal_piece(payload: bytes, choices: Iterable[AnswerChoice]) -> bytes:
     """Return a chunk whose finish reasons are words of OpenAI's description, or null for a word
     that is no end.
     """
-    return _with_legal(payload, choices, _legal_piece)
+    for choice in choices:  # a loop: once for each chunk
+        if choice.finish_reason not in _USUAL:
+            return _FINISH.sub(_legal_piece, payload)
+    return payload
 
 
 def note_word(observed: Observed, choice: AnswerChoice) -> None:
@@ -80,18 +87,6 @@ def is_failure(word: str) -> bool:
 def is_end(word: str) -> bool:
     """Return True if a finish reason in a chunk means an end."""
     return len(word) > _LONGEST_NO_END or word.lower() not in _NO_END
-
-
-def _with_legal(
-    payload: bytes,
-    choices: Iterable[AnswerChoice],
-    legal: Callable[[re.Match[bytes]], bytes],
-) -> bytes:
-    """Return a payload with a legal member for each finish reason, if one of them is none."""
-    for choice in choices:  # a loop: once for each chunk
-        if choice.finish_reason is not None and choice.finish_reason not in LEGAL:
-            return _FINISH.sub(legal, payload)
-    return payload
 
 
 def with_object(payload: bytes) -> bytes:
