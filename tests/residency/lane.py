@@ -120,7 +120,9 @@ class Reply:
         return None
 
 
-_KEYS = (KEY_VARIABLE, KEY_FILE_VARIABLE)
+# Once for all lanes, which run beside each other.
+os.environ[KEY_VARIABLE] = "a key of nobody"
+os.environ.pop(KEY_FILE_VARIABLE, None)
 
 
 class Lane:
@@ -135,12 +137,9 @@ class Lane:
         self._transport = open_transport(100)
         self._identity = Endpoint()  # the platform's, which gives Vertex its access token
         self.edges: dict[str, Edge] = {}
-        self._variables: dict[str, str | None] = {}
 
     async def open(self) -> None:
         """Let every endpoint listen."""
-        self._variables = {name: os.environ.pop(name, None) for name in _KEYS}
-        os.environ[KEY_VARIABLE] = "a key of nobody"
         for endpoint in (*self.endpoints, self._identity):
             await endpoint.open()
 
@@ -149,10 +148,6 @@ class Lane:
         await self._transport.close()
         for endpoint in (*self.endpoints, self._identity):
             endpoint.end()
-        for name, value in self._variables.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
 
     def forget(self) -> None:
         """The next case is another gateway's, on the same endpoints."""
