@@ -404,11 +404,7 @@ class UpstreamAnswer(Struct, kw_only=True):
         assembler = self._assembler = self._new_assembler()
         observed = assembler.observed
         while chunk := await self._chunk():
-            try:
-                assembler.feed(chunk)
-            except EventTooLarge:
-                observed.note_unread()
-                raise
+            _feed(assembler, chunk)
             self._note_progress(observed)
         assembler.end()
         if mark := self._missing_end(observed):
@@ -562,13 +558,8 @@ class UpstreamAnswer(Struct, kw_only=True):
     def note_chunk(self, chunk: bytes) -> None:
         """Record the metadata in a piece of an answer without a reader."""
         reader = self._stream if self._stream is not None else self._assembler
-        if reader is None:
-            return
-        try:
-            reader.feed(chunk)
-        except EventTooLarge:
-            reader.observed.note_unread()
-            raise
+        if reader is not None:
+            _feed(reader, chunk)
 
     @property
     def is_only_an_error(self) -> bool:
@@ -610,6 +601,15 @@ class UpstreamAnswer(Struct, kw_only=True):
 # answered with nothing that can be passed on (developers.cloudflare.com/support/troubleshooting/
 # http-status-codes/cloudflare-5xx-errors, 2026-11-29). Its 521 to 523 are no connection.
 MAY_HAVE_BEEN_SERVED = frozenset({408, 499, 504, 520, 524})
+
+
+def _feed(reader: AnswerStream | PlainAnswerAssembler, chunk: bytes) -> None:
+    """Record a piece of an answer. Raises `EventTooLarge`, after recording that it is unread."""
+    try:
+        reader.feed(chunk)
+    except EventTooLarge:
+        reader.observed.note_unread()
+        raise
 
 
 async def in_own_thread(work: Callable[..., T], *content: object) -> T:
