@@ -33,7 +33,9 @@ def messages_translation(deployment: Deployment, read: RequestBody) -> Translati
     """
     losses = losses_at(deployment, SENT_AS)
     conversation = conversation_for(deployment, read)
-    body = write_messages_request(conversation, losses, model=deployment.model)
+    body = write_messages_request(
+        conversation, losses, model=deployment.model, most_tokens=deployment.max_output_tokens
+    )
     return Translation(sent_as=SENT_AS, body=body, dropped_fields=tuple(losses.fields))
 
 

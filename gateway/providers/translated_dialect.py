@@ -45,8 +45,11 @@ class TranslatedDialect(ABC):
     bills_errors = False
 
     @abstractmethod
-    def write(self, conversation: Conversation, losses: Losses, *, model: str) -> Mapping[str, Any]:
-        """Return the upstream's request for a conversation, without the maximum of output tokens.
+    def write(
+        self, conversation: Conversation, losses: Losses, *, model: str, most_tokens: int | None
+    ) -> Mapping[str, Any]:
+        """Return the upstream's request for a conversation, without the maximum of output tokens;
+        `most_tokens` is the deployment's, for a caller without one.
 
         Raises `Untranslatable` for a field without a place in it.
         """
@@ -67,7 +70,9 @@ class TranslatedDialect(ABC):
         """
         losses = losses_at(deployment, self.dialect)
         conversation = conversation_for(deployment, read)
-        body = self.write(conversation, losses, model=deployment.model)
+        body = self.write(
+            conversation, losses, model=deployment.model, most_tokens=deployment.max_output_tokens
+        )
         return Translation(sent_as=self.sent_as, body=body, dropped_fields=tuple(losses.fields))
 
     def stream(self, read: RequestBody, call: UpstreamRequest) -> AnswerStream:

@@ -80,9 +80,11 @@ class Bedrock(TranslatedDialect):
         """Start without the platform's identity."""
         self._keys = AwsKeys()
 
-    def write(self, conversation: Conversation, losses: Losses, *, model: str) -> Mapping[str, Any]:
+    def write(
+        self, conversation: Conversation, losses: Losses, *, model: str, most_tokens: int | None
+    ) -> Mapping[str, Any]:
         """Return the Converse request for a conversation, without the maximum of output tokens."""
-        return write_converse_request(conversation, losses, model=model)
+        return write_converse_request(conversation, losses, model=model, most_tokens=most_tokens)
 
     async def call(
         self,

@@ -62,7 +62,9 @@ class Gemini(TranslatedDialect):
     sent_as = dialect = "generateContent"
     models: ClassVar[str] = "/models/"
 
-    def write(self, conversation: Conversation, losses: Losses, *, model: str) -> Mapping[str, Any]:
+    def write(
+        self, conversation: Conversation, losses: Losses, *, model: str, most_tokens: int | None
+    ) -> Mapping[str, Any]:
         """Return the generateContent request for a conversation, without the maximum of output
         tokens.
         """

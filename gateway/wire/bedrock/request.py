@@ -52,9 +52,10 @@ _OF_THE_MODEL = "additionalModelRequestFields"
 
 
 def write_converse_request(
-    conversation: Conversation, losses: Losses, *, model: str
+    conversation: Conversation, losses: Losses, *, model: str, most_tokens: int | None = None
 ) -> dict[str, Any]:
     """Return the members of a request, without its maximum; the address has the model.
+    `most_tokens` is the deployment's maximum of an answer, for a caller without one.
 
     Raises `Untranslatable` and `InvalidRequest`.
     """
@@ -75,7 +76,8 @@ def write_converse_request(
         body["toolConfig"] = tools
     own: dict[str, Any] = {}
     output = _output_config(conversation, losses)
-    thinks = _reason(conversation, losses, model=model, own=own, output=output)
+    maximum = conversation.most_tokens or most_tokens or DEFAULT_MAX_TOKENS
+    thinks = _reason(conversation, losses, model=model, maximum=maximum, own=own, output=output)
     inference = _sampling(conversation, losses, model=model, own=own, thinks=thinks)
     if inference:
         body["inferenceConfig"] = inference
@@ -99,11 +101,12 @@ def with_maximum(body: dict[str, Any], maximum: int | None) -> dict[str, Any]:
     thinking = body.get(_OF_THE_MODEL, {}).get("thinking", {})
     if thinking.get("budget_tokens", 0) < maximum:
         return {**body, "inferenceConfig": inference}
-    # Only the gateway's own maximum can be too small: the translation has checked the caller's.
+    # Only a route's maximum can be too small: the translation has checked the others. Half of it is
+    # left for the answer.
     if maximum <= LEAST_BUDGET_TOKENS:
         thinking = {"type": "disabled"}
     else:
-        thinking = {**thinking, "budget_tokens": maximum - 1}
+        thinking = {**thinking, "budget_tokens": max(LEAST_BUDGET_TOKENS, maximum // 2)}
     own = {**body[_OF_THE_MODEL], "thinking": thinking}
     return {**body, "inferenceConfig": inference, _OF_THE_MODEL: own}
 
@@ -176,6 +179,7 @@ def _reason(
     losses: Losses,
     *,
     model: str,
+    maximum: int,
     own: dict[str, Any],
     output: dict[str, Any],
 ) -> bool:
@@ -193,7 +197,6 @@ def _reason(
         elif effort is not None:
             output["effort"] = effort_word(effort)
         return False
-    maximum = conversation.most_tokens or DEFAULT_MAX_TOKENS
     thinking = thinking_of(conversation, losses, model=model, maximum=maximum)
     if thinking is None:
         return False

@@ -85,7 +85,10 @@ def effort_word(effort: str) -> str:
 def thinking_of(
     conversation: Conversation, losses: Losses, *, model: str, maximum: int
 ) -> dict[str, object] | None:
-    """Return the member `thinking` for the caller's wish about reasoning; None without a wish."""
+    """Return the member `thinking` for the caller's wish about reasoning; None without a wish.
+
+    `maximum` is that of the answer, which includes the thinking.
+    """
     reasoning = conversation.reasoning
     if reasoning is None:
         return None
@@ -98,7 +101,10 @@ def thinking_of(
     shown = {"display": "omitted" if reasoning.is_shown is False else "summarized"}
     if reasoning.budget_tokens is not None:
         if takes_budget(model):
-            return {"type": "enabled", "budget_tokens": reasoning.budget_tokens}
+            if reasoning.budget_tokens < maximum:
+                return {"type": "enabled", "budget_tokens": reasoning.budget_tokens}
+            losses.lose(name, why=f"its budget is not below the maximum of {maximum} tokens")
+            return None
         losses.lose(name, why=f"{model} takes an effort and no budget")
         return {"type": "adaptive", **shown}
     if reasoning.effort is None and not reasoning.is_adaptive:

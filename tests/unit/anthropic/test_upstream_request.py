@@ -179,11 +179,25 @@ def test_reasoning(model: str, effort: str, thinking: Any, config: Any) -> None:
     assert body.get("output_config") == config
 
 
+@pytest.mark.parametrize(("maximum", "budget"), [(8192, 4096), (None, 16_000)])
+def test_an_effort_without_a_maximum_has_its_share_of_the_deployments(
+    maximum: int | None, budget: int
+) -> None:
+    """Shares of a larger maximum than the one that is sent left one token for the answer."""
+    conversation = Conversation(is_stream=False, reasoning=Reasoning(effort="medium"))
+    losses = Losses("one (Anthropic, messages)", drops=False)
+    body = write_messages_request(conversation, losses, model=OLD, most_tokens=maximum)
+    assert body["thinking"] == {"type": "enabled", "budget_tokens": budget}
+
+
 def test_the_maximum_stays_above_the_budget() -> None:
-    """A smaller maximum of the gateway's own takes the budget down; below the least it ends it."""
+    """A smaller maximum of a route leaves half of it to the answer; below the least it ends the
+    thinking.
+    """
     body = {"thinking": {"type": "enabled", "budget_tokens": 8000}}
     assert with_maximum(body, 9000)["thinking"]["budget_tokens"] == 8000
-    assert with_maximum(body, 2000)["thinking"]["budget_tokens"] == 1999
+    assert with_maximum(body, 8000)["thinking"]["budget_tokens"] == 4000
+    assert with_maximum(body, 2000)["thinking"]["budget_tokens"] == 1024
     assert with_maximum(body, 1024)["thinking"] == {"type": "disabled"}
     assert with_maximum({}, 5) == {"max_tokens": 5}
 

@@ -210,14 +210,16 @@ def test_a_form_of_the_answer() -> None:
 
 
 def test_the_maximum_stays_above_the_budget() -> None:
-    """A smaller maximum of the gateway's own takes the budget down; below the least it ends it."""
+    """A smaller maximum of a route leaves half of it to the answer; below the least it ends the
+    thinking.
+    """
     own = "additionalModelRequestFields"
     body = {own: {"thinking": {"type": "enabled", "budget_tokens": 8000}}}
     assert with_maximum(body, None) is body
     assert with_maximum({}, 5) == {"inferenceConfig": {"maxTokens": 5}}
     assert with_maximum(body, 9000)[own] == body[own]
-    assert with_maximum(body, 2000)[own]["thinking"]["budget_tokens"] == 1999
-    assert with_maximum(body, 8000)[own]["thinking"]["budget_tokens"] == 7999
+    assert with_maximum(body, 2000)[own]["thinking"]["budget_tokens"] == 1024
+    assert with_maximum(body, 8000)[own]["thinking"]["budget_tokens"] == 4000
     assert with_maximum(body, 1025)[own]["thinking"]["budget_tokens"] == 1024
     assert with_maximum(body, 1024)[own]["thinking"] == {"type": "disabled"}
 

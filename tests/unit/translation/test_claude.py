@@ -26,6 +26,17 @@ def test_a_budget_goes_where_it_is_taken(model: str) -> None:
     assert losses.fields == []
 
 
+@pytest.mark.parametrize("budget", [10_000, 12_000])
+def test_a_budget_that_leaves_nothing_for_the_answer_is_lost_by_name(budget: int) -> None:
+    """Anthropic refuses it. It was switched off, or cut, without a word."""
+    model = "claude-sonnet-4-5"
+    with pytest.raises(Untranslatable, match=r"'thinking'.*not below the maximum of 10000"):
+        thinking(model, Reasoning(budget_tokens=budget), Losses("one", drops=False))
+    losses = Losses("one", drops=True)
+    assert thinking(model, Reasoning(budget_tokens=budget), losses) is None
+    assert losses.fields == ["thinking"]
+
+
 @pytest.mark.parametrize(
     "model", ["claude-opus-4-7", "eu.anthropic.claude-opus-4-8-v1:0", "claude-sonnet-5", "claude"]
 )

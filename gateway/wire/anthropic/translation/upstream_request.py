@@ -47,9 +47,10 @@ _EMPTY_SCHEMA = {"type": "object", "properties": {}}
 
 
 def write_messages_request(
-    conversation: Conversation, losses: Losses, *, model: str = ""
+    conversation: Conversation, losses: Losses, *, model: str = "", most_tokens: int | None = None
 ) -> dict[str, Any]:
-    """Return the members of a request, without its model, its maximum and `stream`.
+    """Return the members of a request, without its model, its maximum and `stream`. `most_tokens`
+    is the deployment's maximum of an answer, for a caller without one.
 
     Raises `Untranslatable` and `InvalidRequest`.
     """
@@ -66,7 +67,7 @@ def write_messages_request(
     body["messages"] = write_messages(conversation, losses)
     body |= _tools(conversation, losses, model=model)
     output_config = _output_config(conversation, losses)
-    thinking = _thinking(conversation, losses, model=model)
+    thinking = _thinking(conversation, losses, model=model, most_tokens=most_tokens)
     if thinking is not None:
         body["thinking"] = thinking
         effort = conversation.reasoning and conversation.reasoning.effort
@@ -91,11 +92,12 @@ def with_maximum(body: dict[str, Any], maximum: int) -> dict[str, Any]:
     thinking = body.get("thinking")
     if thinking is None or thinking.get("budget_tokens", 0) < maximum:
         return {**body, "max_tokens": maximum}
-    # Only the gateway's own maximum can be too small: the translation has checked the caller's.
+    # Only a route's maximum can be too small: the translation has checked the others. Half of it is
+    # left for the answer.
     if maximum <= LEAST_BUDGET_TOKENS:
         thinking = {"type": "disabled"}
     else:
-        thinking = {**thinking, "budget_tokens": maximum - 1}
+        thinking = {**thinking, "budget_tokens": max(LEAST_BUDGET_TOKENS, maximum // 2)}
     return {**body, "thinking": thinking, "max_tokens": maximum}
 
 
@@ -105,10 +107,10 @@ def _thinks(thinking: dict[str, object] | None) -> bool:
 
 
 def _thinking(
-    conversation: Conversation, losses: Losses, *, model: str
+    conversation: Conversation, losses: Losses, *, model: str, most_tokens: int | None
 ) -> dict[str, object] | None:
     """Return the member `thinking`; lose a wish that the model would refuse."""
-    maximum = conversation.most_tokens or DEFAULT_MAX_TOKENS
+    maximum = conversation.most_tokens or most_tokens or DEFAULT_MAX_TOKENS
     thinking = thinking_of(conversation, losses, model=model, maximum=maximum)
     if not _thinks(thinking):
         return thinking
