@@ -137,6 +137,13 @@ class EventSplitter:
         return []
 
 
+def holds_data(part: bytes) -> bool:
+    """Return True if a part of a stream holds more than blank lines and comments, which keep a
+    connection open before anything is generated.
+    """
+    return any(line and not line.startswith(b":") for line in _lines_of(part))
+
+
 def data_of(event: bytes) -> bytes | None:
     """Return the payload of one event: its `data` lines joined by LF; None if it has none (a
     comment, a ping).

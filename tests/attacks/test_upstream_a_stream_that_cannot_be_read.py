@@ -27,6 +27,10 @@ UNREADABLE = {
     "anthropic, a long event": ("anthropic", [b"data: " + LONG]),
     "anthropic, no objects": ("anthropic", [b"data: [1]\n\ndata: [2]\n\n"]),
     "bedrock, a wrong sum": ("bedrock", [BROKEN_MESSAGE]),
+    "openai, no blank lines": ("openai_compatible", [2 * piece("a").replace(b"\n\n", b"\n")]),
+    "openai, a part of an event": ("openai_compatible", [b'data: {"id":"c","ch']),
+    "gemini, a part of an event": ("gemini", [b'data: {"candidates":[{"con']),
+    "anthropic, a part of an event": ("anthropic", [b"event: message_start\ndata: {"]),
     "openai, a long event": ("openai_compatible", [b"data: " + LONG]),
 }
 

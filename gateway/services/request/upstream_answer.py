@@ -42,6 +42,7 @@ from gateway.wire.hidden_cache.answers import Written, without_cache
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
 from gateway.wire.sent_credentials import with_clean_message, without_credentials
+from gateway.wire.sse import holds_data
 from gateway.wire.vllm_load import LOAD_HEADER
 from gateway.wire.whole_forms import (
     is_cut_short,
@@ -89,6 +90,7 @@ class UpstreamAnswer(Struct, kw_only=True):
     _whole: bytes | None = None  # a complete plain answer, until it is parsed
     _coding: str | None = None  # the codings that its head names
     _opener: Opener | None = None  # of a stream that is coded, or begins with a byte order mark
+    _has_unended: bool = False  # a part of an event arrived, and its end did not yet
     _is_read: bool = False  # a stream came to the end of its body
     _is_begun: bool = False  # the first bytes of a stream arrived
     _stream: AnswerStream | None = None
@@ -320,6 +322,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             self._note_progress(stream.observed)
             if piece := self._written(parts):
                 return piece
+            self._has_unended = not parts and (self._has_unended or holds_data(chunk))
         if parts := stream.end():
             self._note_progress(stream.observed)
             if piece := self._written(parts):
@@ -328,7 +331,8 @@ class UpstreamAnswer(Struct, kw_only=True):
             piece := self._written(stream.feed(mark))
         ):
             return piece
-        if stream.observed.is_whole:
+        if stream.observed.is_whole or (self._has_unended and not self._parts):
+            stream.observed.note_unread()
             raise self._unreadable("no event stream")
         if not stream.observed.is_done and not stream.observed.is_error:
             raise UpstreamError(self.cut_message)
