@@ -28,7 +28,8 @@ MIB = 2**20
 SIZES = {"0.1": MIB // 10, "1.5": 3 * MIB // 2, "5": 5 * MIB}
 OVER = MAX_LARGE_EVENT_BYTES + MIB
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"
-USAGE = {"prompt_tokens": 10, "completion_tokens": 1290, "total_tokens": 1300}
+TEXT_USAGE = {"prompt_tokens": 10, "completion_tokens": 1290, "total_tokens": 1300}
+USAGE = {**TEXT_USAGE, "completion_tokens_details": {"image_tokens": 1280}}
 RESPONSE_USAGE = {
     "input_tokens": 10,
     "input_tokens_details": {"cached_tokens": 0},
@@ -90,7 +91,7 @@ def chat_first(size: int) -> bytes:
 
 def chat_last(size: int) -> bytes:
     """Return a text of this size in one event."""
-    last = {"id": "c", "model": "m", "choices": [], "usage": USAGE}
+    last = {"id": "c", "model": "m", "choices": [], "usage": TEXT_USAGE}
     return token("a") + event(chunk("stop", content=picture(size))) + event(last) + DONE
 
 
@@ -148,7 +149,12 @@ def gemini(size: int) -> bytes:
     """Return a text and a picture in one event, with the usage."""
     data = {"inlineData": {"mimeType": "image/png", "data": picture(size)}}
     parts = [{"text": "hello"}, data]
-    usage = {"promptTokenCount": 10, "candidatesTokenCount": 1290, "totalTokenCount": 1300}
+    usage = {
+        "promptTokenCount": 10,
+        "candidatesTokenCount": 1290,
+        "candidatesTokensDetails": [{"modality": "IMAGE", "tokenCount": 1280}],
+        "totalTokenCount": 1300,
+    }
     return event(
         {
             "candidates": [{"content": {"parts": parts}, "finishReason": "STOP"}],
@@ -209,7 +215,8 @@ def gateway(
     upstream = RawUpstream({name: sends(body) for name, (_, body) in bodies.items()})
     text = policy(upstream.url, {name: provider for name, (provider, _) in bodies.items()})
     text = text.replace("[chat, completions, responses, embeddings]", "[chat, messages, responses]")
-    text = text.replace(PRICE, PRICE[:-1] + ", image_generation_usd_per_1k_calls: 40}")
+    more = "image_output_usd_per_mtok: 30, image_generation_usd_per_1k_calls: 40"
+    text = text.replace(PRICE, f"{PRICE[:-1]}, {more}}}")
     yield from launch_gateway(text, module_database_url)
     upstream.close()
 
@@ -238,7 +245,7 @@ def test_the_caller_gets_the_whole_event_and_it_is_metered(
     assert "upstream_error" not in answer.text
     assert '"model":"m"' not in answer.text.replace(" ", "")
     assert (row["outcome"], row["usage_source"]) == ("ok", "provider")
-    assert row["is_suspect"] == (kind == "responses-drawn")  # nobody asked for the tool
+    assert not row["is_suspect"]
     assert (row["input_tokens"], row["output_tokens"]) == (10, 1290)
     assert "cost_usd" in answer.text
 

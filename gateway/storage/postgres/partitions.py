@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 
 from gateway.domain.calendar_months import last_partitioned_month, next_month
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.locks import TableLock
 
 MOST_MONTHS = 120
 _DETACHED = r"""
@@ -24,7 +25,6 @@ ORDER BY relname
 # its events meanwhile.
 _ATTACH = """
 SET LOCAL lock_timeout = '10s';
-SELECT pg_advisory_xact_lock(hashtext('tollgate.ensure_month'));
 LOCK TABLE tollgate.usage_events IN SHARE ROW EXCLUSIVE MODE;
 LOCK TABLE ONLY tollgate.usage_events_default IN ACCESS EXCLUSIVE MODE;
 ALTER TABLE tollgate.usage_events_default DISABLE TRIGGER rows_never_change;
@@ -80,6 +80,7 @@ def attach_months(database: Database) -> list[str]:
         starts = date(year, month, 1)
         bounds = {"starts": f"{starts}T00:00Z", "ends": f"{next_month(starts)}T00:00Z"}
         with database.begin() as connection:
+            connection.exec_driver_sql(TableLock.ENSURE_MONTH.taken)
             for statement in _ATTACH.format(name=name, **bounds).split(";\n"):
                 if statement.strip():
                     connection.exec_driver_sql(statement)
