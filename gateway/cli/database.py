@@ -59,9 +59,8 @@ def upgrade(
     passwords in HOME/logins. Later commands use those logins; only this one uses the owner's. If it
     may not make them, it prints the SQL for an administrator, once. Gives Tollgate's roles back
     every right that they lost, and closes the database to the logins of another one. Attaches
-    each month's partition that was detached. Has this
-    month's hours summed again whose sums differ from their events. Running it again changes
-    nothing.
+    each month's partition that was detached. Has this month's hours summed again whose sums differ
+    from their events. Running it again changes nothing.
     """
 
     toolbox: Toolbox = ctx.obj

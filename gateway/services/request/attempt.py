@@ -29,7 +29,6 @@ from gateway.domain.pricing.settlement import (
     Counted,
     Evidence,
     Settlement,
-    UncountedFee,
     fee_of_shown,
     settle,
 )
@@ -134,7 +133,8 @@ class Attempt(Struct, kw_only=True):
         """Return the last usage that the upstream reported so far; None if it would not be all that
         is charged, so that recovery keeps the hold.
         """
-        return self.observed.usage if self._uncounted_fee is None else None
+        rounds = self.bound.rounds
+        return self.observed.usage if rounds is None or rounds.fee is None else None
 
     def cost_text(self, usage: TokenUsage) -> str | None:
         """Return the cost for the caller's answer if `usage` is its last: plain dollars, None if
@@ -328,11 +328,6 @@ class Attempt(Struct, kw_only=True):
         if candidate.unlisted and candidate.left_out:
             lost = (*lost, *map(named_in_header, candidate.left_out[:MOST_NAMED]))
         return lost if rounds is None else (*lost, *(one.where for one in rounds.left_out))
-
-    @property
-    def _uncounted_fee(self) -> UncountedFee | None:
-        """Return the fee that no usage counts; nearly no attempt has one."""
-        return None if self.bound.rounds is None else self.bound.rounds.fee
 
     @property
     def _asked_output_tokens(self) -> int | None:

@@ -9,7 +9,6 @@ from typing import Any
 
 from gateway.wire.bedrock.blocks import cache_points, is_sent, write_messages, write_system
 from gateway.wire.translation.claude import (
-    LEAST_BUDGET_TOKENS,
     choice_for,
     effort_word,
     is_claude,
@@ -17,6 +16,7 @@ from gateway.wire.translation.claude import (
     takes_forced_call,
     takes_sampling,
     thinking_of,
+    within,
 )
 from gateway.wire.translation.conversation import (
     Conversation,
@@ -101,13 +101,7 @@ def with_maximum(body: dict[str, Any], maximum: int | None) -> dict[str, Any]:
     thinking = body.get(_OF_THE_MODEL, {}).get("thinking", {})
     if thinking.get("budget_tokens", 0) < maximum:
         return {**body, "inferenceConfig": inference}
-    # Only a route's maximum can be too small: the translation has checked the others. Half of it is
-    # left for the answer.
-    if maximum <= LEAST_BUDGET_TOKENS:
-        thinking = {"type": "disabled"}
-    else:
-        thinking = {**thinking, "budget_tokens": max(LEAST_BUDGET_TOKENS, maximum // 2)}
-    own = {**body[_OF_THE_MODEL], "thinking": thinking}
+    own = {**body[_OF_THE_MODEL], "thinking": within(thinking, maximum)}
     return {**body, "inferenceConfig": inference, _OF_THE_MODEL: own}
 
 

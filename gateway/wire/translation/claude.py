@@ -121,6 +121,17 @@ def thinking_of(
     return {"type": "enabled", "budget_tokens": budget}
 
 
+def within(thinking: dict[str, object], maximum: int) -> dict[str, object]:
+    """Return a member `thinking` whose budget is not below the maximum that is sent, made to fit.
+
+    Only a route's maximum can be too small: the translation has checked the others. Half of it is
+    left for the answer.
+    """
+    if maximum <= LEAST_BUDGET_TOKENS:
+        return {"type": "disabled"}
+    return {**thinking, "budget_tokens": max(LEAST_BUDGET_TOKENS, maximum // 2)}
+
+
 def _budget(reasoning: Reasoning, maximum: int) -> int | None:
     """Return the budget of an effort under a maximum; None if the maximum is too small."""
     if maximum <= LEAST_BUDGET_TOKENS:

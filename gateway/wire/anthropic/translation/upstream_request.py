@@ -14,7 +14,6 @@ from gateway.wire.anthropic.translation.upstream_blocks import (
     write_texts,
 )
 from gateway.wire.translation.claude import (
-    LEAST_BUDGET_TOKENS,
     choice_for,
     effort_word,
     is_forced,
@@ -22,6 +21,7 @@ from gateway.wire.translation.claude import (
     takes_forced_call,
     takes_sampling,
     thinking_of,
+    within,
 )
 from gateway.wire.translation.conversation import (
     Conversation,
@@ -92,13 +92,7 @@ def with_maximum(body: dict[str, Any], maximum: int) -> dict[str, Any]:
     thinking = body.get("thinking")
     if thinking is None or thinking.get("budget_tokens", 0) < maximum:
         return {**body, "max_tokens": maximum}
-    # Only a route's maximum can be too small: the translation has checked the others. Half of it is
-    # left for the answer.
-    if maximum <= LEAST_BUDGET_TOKENS:
-        thinking = {"type": "disabled"}
-    else:
-        thinking = {**thinking, "budget_tokens": max(LEAST_BUDGET_TOKENS, maximum // 2)}
-    return {**body, "thinking": thinking, "max_tokens": maximum}
+    return {**body, "thinking": within(thinking, maximum), "max_tokens": maximum}
 
 
 def _thinks(thinking: dict[str, object] | None) -> bool:
