@@ -29,6 +29,16 @@ def uuid7(unix_ms: int, random: bytes) -> UUID:
         | 0b10 << 62
         | tail & (1 << 62) - 1
     )
+    return _made(value)
+
+
+def id_of(id_bytes: bytes) -> UUID:
+    """Return the id of its 16 bytes."""
+    return _made(int.from_bytes(id_bytes, "big"))
+
+
+def _made(value: int) -> UUID:
+    """Return the id of a number below 2**128."""
     made = UUID.__new__(UUID)
     _set(made, "int", value)  # UUID(int=…) checks all its arguments, at ten times the instructions
     _set(made, "is_safe", _UNKNOWN)

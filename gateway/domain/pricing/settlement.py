@@ -129,14 +129,6 @@ class Evidence(Struct, frozen=True, kw_only=True, gc=False):
         return has_input and (usage.output_tokens is not None or not self.writes_output)
 
     @property
-    def is_alone(self) -> bool:
-        """Return True if no other usage than the final one was seen: so ends nearly every
-        answer.
-        """
-        is_repeated = self.dearest is not None or self.impossible is not None
-        return not is_repeated and (self.running is None or self.running == self.final)
-
-    @property
     def hides_output(self) -> bool:
         """True if the text of the answer may hide tokens: it ended at its maximum, or its thinking
         is hidden and no usage that can be true counts its whole output.
@@ -242,7 +234,11 @@ def settle(
     if final is not None and final.has_unread:
         running = None  # the final one may be any number, so no earlier one stands for it
     if final is not None and evidence.can_be(final):
-        if evidence.is_alone:
+        if (
+            evidence.dearest is None
+            and evidence.impossible is None
+            and (evidence.running is None or evidence.running == final)
+        ):  # no other usage was seen: so ends nearly every answer
             return bill.charge(final, UsageSource.PROVIDER)
         if _is_not_below(final, running):
             whole, is_suspect = evidence.whole_of(final), evidence.is_contradicted(final)

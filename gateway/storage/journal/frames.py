@@ -14,6 +14,7 @@ from zlib import crc32
 
 import msgspec
 
+from gateway.domain.ids import id_of
 from gateway.domain.ledger.usage_event import Key
 
 VERSION = 1
@@ -54,7 +55,7 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
         """Return the key of the record's attempt. Computed on demand: the writer skips every
         other record.
         """
-        return (UUID(bytes=self.id_bytes), self.attempt)
+        return (id_of(self.id_bytes), self.attempt)
 
 
 class Gap(msgspec.Struct, frozen=True, gc=False):

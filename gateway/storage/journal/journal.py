@@ -209,7 +209,6 @@ class Journal:
         Raises `NoJournalRoom` or `RecordTooLarge`. Raises `OSError` if the disk failed;
         `on_failed_sync` was then called.
         """
-        assert key not in self._open
         if len(payload) > self._sizes.max_payload_bytes:
             raise RecordTooLarge(
                 f"an intent of {len(payload):,} bytes: at most {self._sizes.max_payload_bytes:,}"
@@ -218,7 +217,8 @@ class Journal:
         reserved_bytes = self._reservation(len(payload))
         free_bytes = self._make_room(frame_bytes + reserved_bytes)
         segment = self._append(_INTENT, key, payload)
-        self._open[key] = _OpenIntent(payload, reserved_bytes, segment, time.monotonic())
+        intent = _OpenIntent(payload, reserved_bytes, segment, time.monotonic())
+        assert self._open.setdefault(key, intent) is intent, "intended once"
         self._reserved_bytes += reserved_bytes
         self._copies_bytes += frame_bytes
         if free_bytes < self._sizes.segment_bytes:

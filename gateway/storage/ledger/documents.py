@@ -77,11 +77,25 @@ def _price_document(price: Price) -> msgspec.Raw:
     if kept is None:
         if len(_PRICES) >= MOST_PRICES:
             _PRICES.clear()  # it includes the prices of old policies
-        kept = _PRICES[id(price)] = (price, msgspec.Raw(_encode(price)))
+        kept = _PRICES[id(price)] = (price, msgspec.Raw(_encode(_stated(price))))
     return kept[1]
 
 
-def _encode(value: UsageEvent | _IntentDocument | Price) -> bytes:
+def _stated(value: Any) -> Any:
+    """Return a price as an object without the members that have default values: an intent is
+    written, checked and read again for each attempt.
+    """
+    if is_dataclass(value):
+        stated = {field.name: getattr(value, field.name) for field in fields(value)}
+        return {
+            field.name: _stated(stated[field.name])
+            for field in fields(value)
+            if stated[field.name] != field.default
+        }
+    return [_stated(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _encode(value: UsageEvent | _IntentDocument | Mapping[str, Any]) -> bytes:
     """Return a value as one line of JSON that Postgres can store, with NUL and lone surrogates
     replaced.
     """

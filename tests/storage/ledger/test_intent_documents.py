@@ -4,7 +4,8 @@ intents.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
+from decimal import Decimal
 
 import msgspec
 
@@ -37,6 +38,22 @@ def test_each_intent_has_its_own_price() -> None:
     ]
     for one in [*prices, *reversed(prices)]:
         assert read_again(one).price == one
+
+
+def test_each_member_of_a_price_is_read_again() -> None:
+    """Members with default values are left out of the document, and no other ones."""
+    plain = price("1")
+    rate = replace(plain.rates[0], from_input_tokens=200_000, service_tier="flex")
+    for changes in (
+        {"part_of": "price_1"},
+        {"place": "eu", "factor": Decimal("1.1")},
+        {"is_estimated": True},
+        {"rates": (*plain.rates, rate)},
+        {"rates": ()},
+        {"elsewhere": (("eu", replace(plain, factor=Decimal("1.10"), place="eu")),)},
+    ):
+        changed = replace(plain, **changes)
+        assert asdict(read_again(changed).price) == asdict(changed)
 
 
 def test_a_price_that_is_new_at_an_old_ones_place_is_not_taken_for_it() -> None:

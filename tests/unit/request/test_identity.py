@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from binascii import crc32
 from datetime import UTC, datetime, timedelta
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.ids import occurred_at, uuid7
+from gateway.domain.ids import id_of, occurred_at, uuid7
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.policy.api_keys import ALPHABET, PATTERN, RANDOM_BYTES, Pepper, key_id_of, mint
 from tests.factories import NOW, key
+
+
+@given(st.binary(min_size=16, max_size=16))
+def test_an_id_of_bytes_is_the_library_s(id_bytes: bytes) -> None:
+    """It is made without the library's checks."""
+    made, theirs = id_of(id_bytes), UUID(bytes=id_bytes)
+    assert (made, hash(made), str(made), made.bytes) == (
+        theirs,
+        hash(theirs),
+        str(theirs),
+        id_bytes,
+    )
 
 
 @given(
