@@ -29,7 +29,8 @@ def may_grow(body: bytes) -> bool:
     """Return False if no form of a body's text is longer: it is ASCII without escapes, as nearly
     every body.
     """
-    return not body.isascii() or b"\\u" in body
+    # `in` would create and drop an exception (Python 3.11); one byte is found faster than two.
+    return not body.isascii() or (body.find(b"\\") >= 0 and body.find(b"\\u") >= 0)
 
 
 def grown_sizes(
