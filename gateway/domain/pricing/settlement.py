@@ -294,6 +294,8 @@ def settle(
             usage, is_suspect = _with_output_at_most(usage, sent_output_tokens), True
             lowest = min(evidence.least_output_tokens, sent_output_tokens)
             evidence = replace(evidence, least_output_tokens=lowest)
+        if evidence.has_unknown_units:  # in a usage that cannot be the whole one
+            usage = replace(usage, unknown_units=1)
         if evidence.can_be(usage):
             is_exact = known is not None and counted.is_exact and not is_raised
             source = UsageSource.DERIVED if is_exact else UsageSource.ESTIMATED

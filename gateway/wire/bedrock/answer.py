@@ -16,7 +16,7 @@ from gateway.wire.bedrock.event_stream import (
     MessageSplitter,
     StreamMessage,
 )
-from gateway.wire.bedrock.usage import tier_of, usage_from_wire
+from gateway.wire.bedrock.usage import tier_of, usage_from_wire, usage_object
 from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
@@ -299,7 +299,7 @@ def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
 
 def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:
     """Return the usage in an object, or in an error in it; None if neither reports one."""
-    usage = object_in(holder, "usage") or object_in(object_in(holder, "error"), "usage")
+    usage = usage_object(holder) or usage_object(object_in(holder, "error"))
     return usage_from_wire(usage)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.domain.pricing.unknown_counts import known_names, unknown_counts, with_unknown
-from gateway.wire.foreign_json import count_in, is_unread, objects_in, text_in
+from gateway.wire.foreign_json import count_in, figures_in, is_unread, objects_in, text_in
 from gateway.wire.observed import stated_word
 
 _EMPTY_USAGE = TokenUsage()
@@ -34,6 +34,11 @@ _NAMES = known_names(
     },
     {},
 )
+
+
+def usage_object(holder: dict[str, Any]) -> dict[str, Any]:
+    """Return the usage in an answer, undecoded; empty if it has none."""
+    return figures_in(holder, "usage")
 
 
 def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:

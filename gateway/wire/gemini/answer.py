@@ -40,6 +40,7 @@ from gateway.wire.gemini.usage import (
     has_counts,
     tier_of,
     usage_from_gemini,
+    usage_object,
     usage_of,
 )
 from gateway.wire.observed import Observed
@@ -156,7 +157,7 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     observed.collects_text = observed.collects_text or usage_in(body) is None
     events = list(answer.read(members))
     is_known = "candidates" in members or object_in(members, "promptFeedback")
-    if not (is_known or object_in(members, "usageMetadata") or observed.is_error):
+    if not (is_known or usage_object(members) or observed.is_error):
         note_unknown(observed, body, usage_in)
     return [*events, *answer.end(is_whole=True)]
 
@@ -276,9 +277,7 @@ class _Answer:
         One below an earlier one may be the last word, and does not replace that as the running one:
         then the settlement sees both.
         """
-        usage = object_in(members, "usageMetadata") or object_in(
-            object_in(members, "error"), "usageMetadata"
-        )
+        usage = usage_object(members) or usage_object(object_in(members, "error"))
         if not usage:
             return False
         self.observed.note_tier(tier_of(usage))

@@ -30,9 +30,11 @@ from gateway.domain.pricing.unknown_counts import (
 from gateway.wire.foreign_json import (
     count_from_json,
     count_in,
+    has_figure,
     is_nothing,
     names_in,
     object_in,
+    only_object,
     value_of,
 )
 from gateway.wire.observed import stated_word
@@ -253,12 +255,15 @@ def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return UNREADABLE_USAGE
-    if bytes(raw).find(TOOLS_USED) >= 0:
+    raw = only_object(raw)
+    if has_figure(raw):
+        return with_unknown(None, {UNITS: 1})
+    if raw.find(TOOLS_USED) >= 0:
         return _with_tools_used(raw)
     try:
         return _listed_usage(raw, usage_decoder(is_strict=True)(raw))
     except _UNREADABLE:
-        return _with_unknown_counts(raw, value_of(bytes(raw)))
+        return _with_unknown_counts(raw, value_of(raw))
 
 
 def _with_unknown_counts(raw: msgspec.Raw | bytes, decoded: Any) -> TokenUsage | None:
@@ -349,7 +354,7 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     usage = usage_from_wire(raw)
     if usage is not None and (usage.input_tokens or usage.has_unread):
         return usage
-    found, has_unread = _counts(raw)
+    found, has_unread = _counts(only_object(raw))
     total = None if has_unread else found.get(TOTAL)
     units = None if usage is None else usage.unknown_units
     return TokenUsage(input_tokens=total, unknown_units=units) if total or units else None

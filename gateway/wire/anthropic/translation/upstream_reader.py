@@ -13,10 +13,12 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
     STOP_EVENT,
+    decode_event,
     is_odd_block,
     is_odd_kind,
     is_odd_message,
     note_hosted_call,
+    usage_of_event,
 )
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
@@ -145,6 +147,8 @@ class MessagesReader:
         if kind == "message_delta":
             return self._finish(payload, object_in(event, "delta"))
         if kind == "message_stop":
+            if len(event) > 1:
+                self._note_usage(payload)
             return self._stop()
         if is_error(event.get("error")):
             return [self._fail(payload)]
@@ -158,7 +162,10 @@ class MessagesReader:
         observed.upstream_id = short_text_in(message, "id") or observed.upstream_id
         prompt = None
         with suppress(*_UNREADABLE):
-            first = self._figures.begin(_decode_start(without_halves(payload)).message.usage)
+            start = without_halves(payload)
+            first = self._figures.begin(_decode_start(start).message.usage)
+            if first is None:
+                first = self._figures.begin(usage_of_event(decode_event(start)))
             prompt = None if first is None else usage_from_wire(first)
         return Started(answer_id=observed.upstream_id or "", usage=prompt)
 
@@ -223,8 +230,7 @@ class MessagesReader:
     def _finish(self, payload: bytes, delta: dict[str, Any]) -> list[AnswerEvent]:
         """Record the end and the final usage; its figures are cumulative."""
         observed = self.observed
-        with suppress(*_UNREADABLE):
-            self._figures.finish(_decode_holder(without_halves(payload)).usage)
+        self._note_usage(payload)
         stop_reason = short_text_in(delta, "stop_reason")
         if not stop_reason:
             return []
@@ -233,6 +239,12 @@ class MessagesReader:
         if observed.final is None:
             observed.note_uncounted()  # the figure at the start is none of the whole answer
         return [_finished(stop_reason, delta)]
+
+    def _note_usage(self, payload: bytes) -> None:
+        """Record the usage of an event, at its top or inside one of its objects."""
+        with suppress(*_UNREADABLE):
+            if self._figures.finish(_decode_holder(without_halves(payload)).usage) is None:
+                self._figures.finish(usage_of_event(decode_event(without_halves(payload))))
 
     def _stop(self) -> list[AnswerEvent]:
         """Return the end of the answer, with its usage."""

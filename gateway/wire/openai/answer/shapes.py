@@ -77,7 +77,7 @@ class UsageBody(msgspec.Struct):
 
 
 class _UsageHolder(msgspec.Struct):
-    """An error's usage."""
+    """The usage of an error, or of another object."""
 
     usage: msgspec.Raw = ABSENT
 
@@ -185,12 +185,14 @@ def is_there(raw: msgspec.Raw) -> bool:
     return raw is not ABSENT and bytes(raw) != b"null"
 
 
-def usage_in_error(error: msgspec.Raw) -> msgspec.Raw:
-    """Return the usage inside an error of any upstream, absent if there is none."""
-    if not bytes(error).startswith(b"{"):
+def usage_inside(holder: msgspec.Raw) -> msgspec.Raw:
+    """Return the usage inside an error or another object of any upstream, absent if there is
+    none.
+    """
+    if not bytes(holder).startswith(b"{"):
         return ABSENT
     try:
-        return _decode_usage_holder(error).usage
+        return _decode_usage_holder(holder).usage
     except UNREADABLE:
         return ABSENT
 
@@ -201,7 +203,7 @@ def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
     """
     usage = usage_from_wire(answer.usage) if is_there(answer.usage) else None
     if usage is None and answer.error is not ABSENT and is_raw_error(answer.error):
-        within = usage_in_error(answer.error)
+        within = usage_inside(answer.error)
         usage = usage_from_wire(within) if is_there(within) else None
     if usage is None or isinstance(answer, ResponseBody) or answer.usage_breakdown is ABSENT:
         return usage
