@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -242,11 +242,31 @@ def note_unknown(
         observed.note_final(usage)
 
 
+# Members whose objects a model or a caller wrote, in the dialects of this program.
+_WRITTEN = names_in(
+    "content parts input arguments args parsed document documents metadata tools text prompt "
+    "instructions"
+)
+
+
+def note_least(
+    observed: Observed, body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
+) -> None:
+    """Record each usage in an answer that has none in its place, as its least. The objects that a
+    model or a caller wrote have none.
+    """
+    for usage in usages_within(body, usage_in, without=_WRITTEN):
+        observed.note_least(usage)
+
+
 def usages_within(
-    body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
+    body: bytes,
+    usage_in: Callable[[bytes], TokenUsage | None],
+    *,
+    without: frozenset[str] = frozenset(),
 ) -> Iterator[TokenUsage]:
     """Yield the usages of the outermost objects in a body that report one; none of a body that is
-    too large to be decoded at once.
+    too large to be decoded at once. Members of the names in `without` are not searched.
     """
     todo: deque[tuple[Any, int]] = deque([(object_of(body), MAX_SEARCHED_LEVELS)])
     left = MAX_SEARCHED_OBJECTS
@@ -258,8 +278,12 @@ def usages_within(
             if usage is not None:
                 yield usage
                 continue
-        if levels and isinstance(value, dict | list):
-            inner = value.values() if isinstance(value, dict) else value[:MAX_SEARCHED_OBJECTS]
+        inner: Iterable[Any] = ()
+        if isinstance(value, dict):
+            inner = (value[name] for name in value if name not in without)
+        elif isinstance(value, list):
+            inner = value[:MAX_SEARCHED_OBJECTS]
+        if levels:
             todo.extend((one, levels - 1) for one in inner if isinstance(one, dict | list))
 
 

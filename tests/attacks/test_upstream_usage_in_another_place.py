@@ -139,3 +139,84 @@ def test_a_list_in_a_stream_is_read(dialect: str) -> None:
     events = [listed(one) for one in last(dialect, 100, 50)]
     found = settled(read(dialect, [text(dialect), *events]))
     assert (found.usage.input_tokens, found.usage.output_tokens) == (100, 50)
+
+
+BESIDE: dict[str, dict[str, Any]] = {
+    "billed units": {"meta": {"billed_units": USAGE}},
+    "tokens of a meta": {"meta": {"tokens": USAGE}},
+    "a usage below": {"result": {"info": {"usage": USAGE}}},
+    "counts of another name": {"token_counts": USAGE},
+    "counts without a name": USAGE,
+}
+TARGETS = ("chat", "responses", "messages", "translated")
+
+
+@pytest.mark.parametrize("dialect", TARGETS)
+@pytest.mark.parametrize("place", BESIDE)
+def test_no_estimate_stands_below_counts_beside_the_usage(dialect: str, place: str) -> None:
+    reader, shape, _ = WHOLE[dialect]
+    seen = Observed(is_whole=True)
+    reader(json.dumps({**shape(None), **BESIDE[place]}).encode(), seen)
+    found = settled(seen)
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (100, 50)
+
+
+@pytest.mark.parametrize(("dialect", "name"), [("bedrock", "usage"), ("gemini", "usageMetadata")])
+def test_a_usage_below_another_object_is_the_least(dialect: str, name: str) -> None:
+    reader, shape, usage = WHOLE[dialect]
+    seen = Observed(is_whole=True)
+    reader(json.dumps({**shape(None), "result": {name: usage}}).encode(), seen)
+    found = settled(seen)
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (100, 50)
+
+
+@pytest.mark.parametrize("dialect", WHOLE)
+def test_counts_that_a_model_or_a_caller_wrote_are_none(dialect: str) -> None:
+    """The arguments of a call may be any object, and an answer repeats the request's metadata."""
+    reader, shape, usage = WHOLE[dialect]
+    seen = Observed(is_whole=True)
+    body = {
+        **shape(None),
+        "metadata": usage,
+        "tools": [{"parameters": {"usage": usage, "usageMetadata": usage}}],
+    }
+    call = {"type": "tool_use", "input": {"usage": usage}, "args": {"usageMetadata": usage}}
+    for name in ("content", "parts"):
+        body[name] = [*body.get(name, []), call] if name in body else [call]
+    reader(json.dumps(body).encode(), seen)
+    assert seen.dearest is None
+
+
+def test_billed_units_at_the_end_of_a_stream_are_the_least() -> None:
+    end, _ = last("chat", 1, 1)
+    assert isinstance(end, dict)
+    meta = {"meta": {"billed_units": USAGE}}
+    found = settled(read("chat", [text("chat"), {**end, **meta}]))
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (100, 50)
+
+
+def test_tokens_of_a_rerank_are_its_usage() -> None:
+    seen = Observed(is_whole=True)
+    body = {
+        "results": [{"index": 0, "relevance_score": 1}],
+        "meta": {"tokens": {"input_tokens": 50}},
+    }
+    rewrite_chat(json.dumps(body).encode(), seen, model="m")
+    assert seen.final == TokenUsage(input_tokens=50)
+
+
+def test_the_usage_of_the_first_of_two_answers_is_the_least_of_both() -> None:
+    """llama.cpp's plain usage counts the first one: a count of both texts stood below it."""
+    message = {"role": "assistant", "content": "a"}
+    choices = [{"index": n, "message": message, "finish_reason": "stop"} for n in range(2)]
+    body = {
+        "model": "m",
+        "choices": choices,
+        "usage": {"prompt_tokens": 100, "completion_tokens": 50},
+        "timings": {"prompt_n": 100, "cache_n": 0, "predicted_n": 50},
+    }
+    seen = Observed(is_whole=True)
+    rewrite_chat(json.dumps(body).encode(), seen, model="m")
+    found = settled(seen)
+    assert (found.usage.input_tokens, found.usage.output_tokens) == (100, 50)
+    assert found.source is UsageSource.ESTIMATED

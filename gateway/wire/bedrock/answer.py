@@ -22,6 +22,7 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     has_others,
     names_in,
+    note_least,
     note_unknown,
     object_in,
     object_of,
@@ -229,8 +230,9 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
             has_others(members, known)
             for members, known in ((answer, _ANSWER), (output, frozenset({"message"})))
         )
-    if not message and observed.final is None:
-        note_unknown(observed, body, usage_in)
+    if observed.final is None:
+        note = note_least if message else note_unknown
+        note(observed, body, usage_in)
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 

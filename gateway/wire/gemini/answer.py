@@ -24,6 +24,7 @@ from gateway.wire.foreign_json import (
     has_others,
     is_error,
     names_in,
+    note_least,
     note_unknown,
     object_in,
     object_of,
@@ -154,7 +155,9 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         note_unread(observed, body)
         raise UnreadableAnswer("no JSON object, or too large a one")
     answer = _Answer(observed)
-    observed.collects_text = observed.collects_text or usage_in(body) is None
+    if usage_in(body) is None:
+        observed.collects_text = True
+        note_least(observed, body, usage_in)
     events = list(answer.read(members))
     is_known = "candidates" in members or object_in(members, "promptFeedback")
     if not (is_known or usage_object(members) or observed.is_error):

@@ -108,6 +108,7 @@ class _Meta(msgspec.Struct):
     """Cohere's figures of an answer."""
 
     billed_units: msgspec.Raw = msgspec.Raw()
+    tokens: msgspec.Raw = msgspec.Raw()
 
 
 class _Metrics(msgspec.Struct):
@@ -322,20 +323,30 @@ def _unread(counts: dict[str, int]) -> TokenUsage:
 def with_billed_units(usage: TokenUsage | None, meta: msgspec.Raw) -> TokenUsage | None:
     """Return the usage of an answer whose `meta.billed_units` states what its provider bills, as
     Cohere's does (cohere 5, types/api_meta_billed_units.py): tokens, or other units, for which no
-    price is known.
+    price is known. Without them its `tokens` count.
     """
     try:
-        units = _decode_meta(meta).billed_units
+        stated = _decode_meta(meta)
+        units = stated.billed_units
         found = _decode_members(units) if bytes(units).startswith(b"{") else {}
     except _UNREADABLE:
         return usage
     billed = {name: value for name, value in found.items() if not _is_zero(bytes(value))}
     if not billed:
-        return usage
+        return usage or usage_from_wire(stated.tokens)
     if others := billed.keys() - set(_WHOLES):
         return with_unknown(usage, {UNITS: len(others)})
-    stated = usage_from_wire(units)
-    return usage if stated is None else stated if usage is None else dearer(usage, stated)
+    bill = usage_from_wire(units)
+    return usage if bill is None else bill if usage is None else dearer(usage, bill)
+
+
+def counts_in(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the counts of an object of any name, if it has tokens of a prompt or an answer. Its
+    other members may be anything.
+    """
+    usage = _listed_usage(raw, None)
+    has_tokens = usage is not None and (usage.input_tokens, usage.output_tokens) != (None, None)
+    return usage if has_tokens else None
 
 
 def _is_zero(value: bytes) -> bool:

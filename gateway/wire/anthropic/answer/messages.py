@@ -40,7 +40,7 @@ from gateway.wire.anthropic.usage import (
     usage_from_wire,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import is_raw_error, note_unknown
+from gateway.wire.foreign_json import is_raw_error, note_least, note_unknown
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import without_foreign_cost
@@ -48,6 +48,7 @@ from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
     UNREADABLE,
+    counted_in,
     is_there,
     usage_inside,
     without_halves_of_pairs,
@@ -114,6 +115,8 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
     if bytes(message.content).find(b"server_tool_use") >= 0:
         _note_hosted_calls(observed, message.content)
     if usage is None or not usage.output_tokens or observed.is_error:
+        if observed.final is None:
+            note_least(observed, body, lambda part: usage_in(part) or counted_in(part))
         _collect_content(observed, message.content)
         observed.has_odd = not (observed.has_content or observed.is_error) and is_odd_message(body)
     is_message = usage is not None or is_there(message.content)

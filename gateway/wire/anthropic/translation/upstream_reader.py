@@ -30,6 +30,7 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     is_error,
+    note_least,
     note_unknown,
     object_in,
     object_of,
@@ -39,6 +40,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.shapes import counted_in
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.surrogates import without_halves
@@ -277,6 +279,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     if (usage := _usage_in(body)) is not None:
         observed.note_final(usage)
         note_words(observed, _decode_holder(without_halves(body)).usage)
+    else:
+        note_least(observed, body, lambda part: _usage_in(part) or counted_in(part))
     events: list[AnswerEvent] = [Started(answer_id=observed.upstream_id or "")]
     events += _contents(objects_in(message, "content"), observed)
     if not observed.has_content and not observed.is_error:

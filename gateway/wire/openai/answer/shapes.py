@@ -21,6 +21,7 @@ from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.usage import (
+    counts_in,
     stated_geo,
     stated_tier,
     usage_from_groq,
@@ -232,6 +233,11 @@ def usage_in(body: bytes) -> TokenUsage | None:
     if usage is None and read.x_groq is not ABSENT:
         return usage_from_groq(read.x_groq, model=_text_of(read.model))
     return usage
+
+
+def counted_in(body: bytes) -> TokenUsage | None:
+    """Return the usage that an object reports, or is itself."""
+    return usage_in(body) or counts_in(body)
 
 
 def note_unread_event(observed: Observed, payload: bytes) -> None:
