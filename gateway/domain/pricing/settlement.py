@@ -67,6 +67,7 @@ class UncountedFee(Struct, frozen=True, kw_only=True, gc=False):
 
 
 UNPRICED_TOOL = "unpriced_tool"  # seen in an answer: one whose calls have no price here
+OTHER_MODEL = "other_model"  # seen in an answer: a router has chosen it
 
 
 def fee_of_shown(shown: frozenset[str]) -> UncountedFee | None:

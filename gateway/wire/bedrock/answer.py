@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 
+from gateway.domain.pricing.settlement import OTHER_MODEL
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
+from gateway.domain.pricing.unknown_counts import UNITS
 from gateway.wire.bedrock.event_stream import (
     HIGHEST_FIRST_BYTE,
     MAX_MESSAGE_BYTES,
@@ -58,12 +60,16 @@ _PIECES = {
     "toolUse": names_in("input"),
     "reasoningContent": names_in("text signature redactedContent"),
 }
+# "If a guardrail blocks the input prompt, you're charged for the guardrail evaluation" (docs.aws.
+# amazon.com/bedrock/latest/userguide/guardrails-how.html, read in a translation, 2026-11-29). An
+# account may enforce one on requests that ask for none.
+_GUARDED = "guardrail_intervened"
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
     "tool_use": Finish.TOOL_CALLS,
     "content_filtered": Finish.CONTENT_FILTER,
-    "guardrail_intervened": Finish.CONTENT_FILTER,
+    _GUARDED: Finish.CONTENT_FILTER,
     "refusal": Finish.CONTENT_FILTER,
 }
 # Our code for an exception in the middle of a stream, by its type.
@@ -187,7 +193,7 @@ class ConverseReader:
     def _stop(self, event: dict[str, Any]) -> list[AnswerEvent]:
         """Return the end of the content; the usage follows."""
         self._has_stopped = True
-        self.observed.finish_reason = short_text_in(event, "stopReason") or None
+        _note_end(self.observed, event)
         return [_finished(self.observed.finish_reason)]
 
     def _finish(self, event: dict[str, Any]) -> list[AnswerEvent]:
@@ -221,7 +227,7 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread()
         raise UnreadableAnswer("no answer of its dialect")
     _note_usage(observed, answer)
-    observed.finish_reason = short_text_in(answer, "stopReason") or None
+    _note_end(observed, answer)
     output = object_in(answer, "output")
     message = object_in(output, "message")
     events: list[AnswerEvent] = [Started(), *_contents(objects_in(message, "content"), observed)]
@@ -292,11 +298,25 @@ def _finished(stop_reason: str | None) -> Finished:
     return Finished(finish=_FINISHES.get(native, Finish.STOP), native=native)
 
 
+def _note_end(observed: Observed, holder: dict[str, Any]) -> None:
+    """Record the reason for the end; a guardrail that intervened has a fee of its own."""
+    observed.finish_reason = short_text_in(holder, "stopReason") or None
+    if observed.finish_reason == _GUARDED:
+        observed.note_call(UNITS)
+
+
 def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
-    """Record the final usage and the service tier."""
+    """Record the final usage, the service tier, and the work that a trace shows: another model, or
+    a guardrail, whose fee is for each piece of text.
+    """
     if (usage := _usage_of(holder)) is not None:
         observed.note_final(usage)
     observed.note_tier(tier_of(holder))
+    if trace := object_in(holder, "trace"):
+        if object_in(trace, "promptRouter"):
+            observed.note_shown(OTHER_MODEL)
+        if object_in(trace, "guardrail"):
+            observed.note_call(UNITS)
 
 
 def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:
