@@ -34,7 +34,9 @@ from gateway.domain.pricing.unknown_counts import (
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
 from gateway.wire.foreign_json import count_from_json, has_figure, is_nothing, only_object, value_of
 from gateway.wire.observed import Observed, stated_word
+from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+from gateway.wire.openai.usage_detail import first_reading
 from gateway.wire.surrogates import without_halves
 
 MAX_ITERATIONS = 1000  # a request samples a few times
@@ -233,9 +235,10 @@ class StreamFigures:
         if not first:
             return None
         self._first = self._known = _without(first, _OF_OUTPUT)
-        self._most = highest(
-            self._most, {name: first[name] for name in _OF_PROMPT if name in first}
-        )
+        for members in (usage_members(first_reading(raw) or b""), first):
+            self._most = highest(
+                self._most, {name: members[name] for name in _OF_PROMPT if name in members}
+            )
         prompt = _joined(self._first, self._most)
         self.observed.note_running(_joined(first, self._most), usage_from_wire)
         self.observed.note_uncounted()  # all that follows
@@ -268,13 +271,19 @@ class StreamFigures:
             if unknown is not None:
                 self.observed.note_final(unknown)
             return unknown
-        self._known = dict(self._known) | {
-            name: value for name, value in last.items() if not _yields(name, value, self._known)
+        before = self._known
+        self._known = dict(before) | {
+            name: value for name, value in last.items() if not _yields(name, value, before)
         }
         whole = _joined(self._known)
         usage = usage_from_wire(whole)
         if usage is not None:
             self.observed.note_final(usage)
+            note_first_reading(
+                self.observed,
+                raw,
+                lambda first: usage_from_wire(_joined(before, usage_members(first))),
+            )
             self._most = highest(self._most, self._known)
             self.observed.note_running(_joined(self._most), usage_from_wire)
             note_words(self.observed, whole)

@@ -5,6 +5,7 @@ usage, end and text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -33,6 +34,7 @@ from gateway.wire.foreign_json import (
     text_in,
 )
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.shapes import UNREADABLE, decode_usage, note_first_reading
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -145,7 +147,7 @@ class ConverseReader:
         if kind == "messageStop":
             return self._stop(event)
         if kind == "metadata":
-            return self._finish(event)
+            return self._finish(event, sent.payload)
         if kind != "contentBlockStop":
             self.observed.note_odd()
         return []
@@ -196,10 +198,11 @@ class ConverseReader:
         _note_end(self.observed, event)
         return [_finished(self.observed.finish_reason)]
 
-    def _finish(self, event: dict[str, Any]) -> list[AnswerEvent]:
+    def _finish(self, event: dict[str, Any], payload: bytes) -> list[AnswerEvent]:
         """Return the usage and the end: this message is the last one."""
         observed = self.observed
         _note_usage(observed, event)
+        _note_twice(observed, payload)
         observed.is_done = not observed.is_error
         return [*used(observed), Ended()]
 
@@ -227,6 +230,7 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread()
         raise UnreadableAnswer("no answer of its dialect")
     _note_usage(observed, answer)
+    _note_twice(observed, body)
     _note_end(observed, answer)
     output = object_in(answer, "output")
     message = object_in(output, "message")
@@ -317,6 +321,16 @@ def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
             observed.note_shown(OTHER_MODEL)
         if object_in(trace, "guardrail"):
             observed.note_call(UNITS)
+
+
+def _note_twice(observed: Observed, body: bytes) -> None:
+    """Record the other reading of a usage that has a name twice."""
+    with suppress(*UNREADABLE):
+        note_first_reading(
+            observed,
+            decode_usage(body).usage,
+            lambda first: usage_from_wire(object_of(first) or {}),
+        )
 
 
 def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:

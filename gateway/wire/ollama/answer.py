@@ -32,6 +32,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import WORD, Observed
+from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -57,6 +58,7 @@ _MESSAGE = frozenset({"role", "content", "thinking", "tool_calls"})
 _USUAL, _USUAL_MESSAGE = 4, 2  # members of a line with a piece of text
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 _LENGTH = "length"
+_QUOTED_COUNTS = (b'"eval_count"', b'"prompt_eval_count"')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,6 +71,7 @@ class OllamaReader:
         self._lines = LineSplitter()
         self._calls, self._read, self._id = 0, 0, ""
         self._has_begun = self._has_failed = False
+        self._last = b""  # the line that is read
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -85,7 +88,7 @@ class OllamaReader:
 
     def _line(self, line: bytes) -> Iterator[AnswerEvent]:
         """Yield the events of one line."""
-        members = object_of(line)
+        members, self._last = object_of(line), line
         self._read += 1
         if members is None:
             self.observed.note_unread()
@@ -174,6 +177,7 @@ class OllamaReader:
         usage = _usage_after(members, has_content=observed.has_content or observed.has_odd)
         if usage is not None:
             observed.note_final(usage)
+            _note_twice(observed, self._last)
         times = {name: count_in(members, name) for name in _TIMES}
         observed.note_detail({f"{name}_ns": n for name, n in times.items() if n is not None})
         otherwise = Finish.TOOL_CALLS if self._calls else Finish.STOP
@@ -207,7 +211,15 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     observed.collects_text = True  # its usage may lack a count
     if not (object_in(members, "message") or has_counts(members) or members.get("error")):
         note_unknown(observed, body, usage_in)
-    return list(OllamaReader(observed).read(members | {"done": True}))
+    events = list(OllamaReader(observed).read(members | {"done": True}))
+    _note_twice(observed, body)
+    return events
+
+
+def _note_twice(observed: Observed, line: bytes) -> None:
+    """Record the other reading of a last piece that has a count twice."""
+    if any(line.count(name) > 1 for name in _QUOTED_COUNTS):
+        note_first_reading(observed, line, usage_in)
 
 
 def usage_of(members: dict[str, Any]) -> TokenUsage:

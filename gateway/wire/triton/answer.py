@@ -26,6 +26,7 @@ from gateway.wire.foreign_json import (
     text_in,
 )
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -194,7 +195,10 @@ def generate_events(
     observed.collects_text = observed.collects_text or OUTPUT not in members
     if not (members.keys() & _SHAPE) and not is_error(members.get("error")):
         note_unknown(observed, body, usage_in)
-    return TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
+    events = TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
+    if any(body.count(b'"%b"' % name.encode()) > 1 for name in (INPUT, OUTPUT)):
+        note_first_reading(observed, body, usage_in)
+    return events
 
 
 def usage_in(body: msgspec.Raw | bytes) -> TokenUsage | None:

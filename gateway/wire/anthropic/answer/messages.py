@@ -50,6 +50,7 @@ from gateway.wire.openai.answer.shapes import (
     UNREADABLE,
     counted_in,
     is_there,
+    note_first_reading,
     usage_inside,
     without_halves_of_pairs,
 )
@@ -110,6 +111,7 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         observed.note_final(within)
     if usage is not None:
         observed.note_final(usage)
+        note_first_reading(observed, message.usage, usage_from_wire)
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
     if bytes(message.content).find(b"server_tool_use") >= 0:

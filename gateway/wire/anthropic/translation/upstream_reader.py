@@ -40,7 +40,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.shapes import counted_in
+from gateway.wire.openai.answer.shapes import counted_in, note_first_reading
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.surrogates import without_halves
@@ -278,7 +278,9 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     observed.is_error = is_error(message.get("error"))
     if (usage := _usage_in(body)) is not None:
         observed.note_final(usage)
-        note_words(observed, _decode_holder(without_halves(body)).usage)
+        stated = _decode_holder(without_halves(body)).usage
+        note_first_reading(observed, stated, usage_from_wire)
+        note_words(observed, stated)
     else:
         note_least(observed, body, lambda part: _usage_in(part) or counted_in(part))
     events: list[AnswerEvent] = [Started(answer_id=observed.upstream_id or "")]

@@ -252,12 +252,21 @@ def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
     reading of one that has a name twice.
     """
     if may_have_detail(raw):
-        first = first_reading(raw)
-        if first is not None and (usage := usage_from_wire(first)) is not None:
-            observed.note_other_reading(usage)
+        note_first_reading(observed, raw, usage_from_wire)
         observed.note_tier(stated_tier(raw))
         observed.note_geo(stated_geo(raw))
         observed.note_detail(usage_detail(raw))
+
+
+def note_first_reading(
+    observed: Observed,
+    raw: msgspec.Raw | bytes,
+    read: Callable[[bytes], TokenUsage | None],
+) -> None:
+    """Record the other reading of a final usage that has a name twice."""
+    first = first_reading(raw)
+    if first is not None and (usage := read(first)) is not None:
+        observed.note_other_reading(usage)
 
 
 def number_of(index: msgspec.Raw) -> int:
