@@ -308,6 +308,8 @@ class _Answer:
         if all(now >= most for now, most in zip(figures, self._most, strict=True)):
             self._most = figures
             self.observed.note_running(msgspec.Raw(encoded), usage_from_gemini)
+        else:
+            self.observed.note_least(counts)
         return True
 
     def _candidate(self, candidate: dict[str, Any], place: int) -> Iterator[AnswerEvent]:

@@ -133,6 +133,7 @@ class OllamaReader:
             yield from self._ended(members)
         elif has_counts(members):
             self.observed.note_running(msgspec.Raw(_encode(members)), usage_in)
+            self.observed.note_least(usage_of(members))
 
     def _meter(self, members: dict[str, Any]) -> None:
         """Record the content and the counts in a piece that has an error, or follows one or the
@@ -140,12 +141,10 @@ class OllamaReader:
         """
         self._note_place(members)
         deque(self._content(object_in(members, "message"), NO_JSON), maxlen=0)
-        holder = next((one for one in _holders(members) if has_counts(one)), None)
-        if holder is None:
-            return
-        usage = _usage_after(holder, has_content=self.observed.has_content)
-        if usage is not None:
-            self.observed.note_final(usage)
+        for holder in filter(has_counts, _holders(members)):
+            usage = _usage_after(holder, has_content=self.observed.has_content)
+            if usage is not None:
+                self.observed.note_final(usage)
 
     def _content(self, message: dict[str, Any], logprobs: msgspec.Raw) -> Iterator[AnswerEvent]:
         """Yield the events of a message's thoughts, text and calls."""

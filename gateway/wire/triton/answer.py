@@ -151,7 +151,10 @@ class TritonReader:
             if not self.observed.is_error or has_text:  # an error alone adds nothing to the answer
                 self.observed.note_uncounted()
             return
-        self._input = self._input if read is None else read
+        if read is not None:
+            if read < (self._input or 0):  # of two figures for one prompt the dearer counts
+                self.observed.note_least(TokenUsage(input_tokens=self._input))
+            self._input = read
         if written is not None:
             so_far = self._output or 0
             # A negative count is no truth, and must not hide in a sum.
