@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
 from typing import Any
@@ -33,6 +33,7 @@ MAX_SEARCHED_LEVELS = 4  # of it: each one is encoded once more
 _MOST = 2**63 - 1  # a longer number is not a count and fits in no column
 # Of bounded length, so that the arithmetic is too.
 _NUMBER = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,40})?(?:[eE][+-]?[0-9]{1,3})?")
+_FIGURE = re.compile(rb"[1-9]")
 _NOTHING = re.compile(rb"\[\s*\]|0|false|\"\"")
 # Of a cut text: no error nests deeper, and so many take less than a tenth of a second.
 MOST_OPEN, MOST_TOKENS = 64, 50_000
@@ -40,6 +41,8 @@ MOST_OPEN, MOST_TOKENS = 64, 50_000
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
 _STARTS, _ENDS = (b"{", b"["), (b"}", b"]")
 _check = msgspec.json.Decoder(msgspec.Raw).decode
+_decode_text = msgspec.json.Decoder(str).decode
+_decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
 # `RecursionError`: deep nesting. `ValueError`: a number of thousands of digits.
 _UNREADABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError, ValueError)
 
@@ -144,6 +147,38 @@ def has_others(members: dict[str, Any], known: frozenset[str]) -> bool:
     )
 
 
+def only_object(value: msgspec.Raw | bytes) -> bytes:
+    """Return the only item of a list, or the object that a text is; any other JSON value as it
+    is.
+    """
+    text = bytes(value)
+    if not text.startswith((b"[", b'"{')):
+        return text
+    try:
+        if text.startswith(b'"'):
+            return _decode_text(text).encode()
+        items = _decode_items(text)
+    except _UNREADABLE:
+        return text
+    return bytes(items[0]) if len(items) == 1 else text
+
+
+def has_figure(value: bytes) -> bool:
+    """Return True if a JSON value that is no object has a digit in it that is not 0."""
+    return not value.startswith(b"{") and _FIGURE.search(value) is not None
+
+
+def figures_in(holder: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a usage in a member: an object, the only one of a list, or one in a text. Any other
+    value with a figure in it has a count that no table names.
+    """
+    value = holder.get(name)
+    if isinstance(value, dict):
+        return value
+    text = only_object(msgspec.json.encode(value)) if value else b""
+    return {"unknownTokenCount": 1} if has_figure(text) else object_of(text) or {}
+
+
 def is_nothing(value: bytes) -> bool:
     """Return True if a JSON value in the place of an object has nothing in it: so some servers
     write an empty object.
@@ -207,11 +242,31 @@ def note_unknown(
         observed.note_final(usage)
 
 
+# Members whose objects a model or a caller wrote, in the dialects of this program.
+_WRITTEN = names_in(
+    "content parts input arguments args parsed document documents metadata tools text prompt "
+    "instructions"
+)
+
+
+def note_least(
+    observed: Observed, body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
+) -> None:
+    """Record each usage in an answer that has none in its place, as its least. The objects that a
+    model or a caller wrote have none.
+    """
+    for usage in usages_within(body, usage_in, without=_WRITTEN):
+        observed.note_least(usage)
+
+
 def usages_within(
-    body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
+    body: bytes,
+    usage_in: Callable[[bytes], TokenUsage | None],
+    *,
+    without: frozenset[str] = frozenset(),
 ) -> Iterator[TokenUsage]:
     """Yield the usages of the outermost objects in a body that report one; none of a body that is
-    too large to be decoded at once.
+    too large to be decoded at once. Members of the names in `without` are not searched.
     """
     todo: deque[tuple[Any, int]] = deque([(object_of(body), MAX_SEARCHED_LEVELS)])
     left = MAX_SEARCHED_OBJECTS
@@ -223,8 +278,12 @@ def usages_within(
             if usage is not None:
                 yield usage
                 continue
-        if levels and isinstance(value, dict | list):
-            inner = value.values() if isinstance(value, dict) else value[:MAX_SEARCHED_OBJECTS]
+        inner: Iterable[Any] = ()
+        if isinstance(value, dict):
+            inner = (value[name] for name in value if name not in without)
+        elif isinstance(value, list):
+            inner = value[:MAX_SEARCHED_OBJECTS]
+        if levels:
             todo.extend((one, levels - 1) for one in inner if isinstance(one, dict | list))
 
 

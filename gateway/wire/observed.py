@@ -262,6 +262,13 @@ class Observed(msgspec.Struct, kw_only=True):
             self._note_dearer(usage)
             self.impossible = usage
 
+    def note_least(self, usage: TokenUsage) -> None:
+        """Record a usage that counts a part of the answer, or stands beside its place: it is the
+        least that is charged.
+        """
+        if usage.is_plausible:
+            self.dearest = usage if self.dearest is None else dearer(self.dearest, usage)
+
     def note_finish(self, reason: str | None) -> None:
         """Record the reason for the end of a choice: of several, the one of a cut answer stays."""
         if reason and (self.finish_reason is None or not self.is_cut):

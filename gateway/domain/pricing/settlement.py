@@ -67,6 +67,7 @@ class UncountedFee(Struct, frozen=True, kw_only=True, gc=False):
 
 
 UNPRICED_TOOL = "unpriced_tool"  # seen in an answer: one whose calls have no price here
+OTHER_MODEL = "other_model"  # seen in an answer: a router has chosen it
 
 
 def fee_of_shown(shown: frozenset[str]) -> UncountedFee | None:
@@ -290,6 +291,8 @@ def settle(
             usage, is_suspect = _with_output_at_most(usage, sent_output_tokens), True
             lowest = min(evidence.least_output_tokens, sent_output_tokens)
             evidence = replace(evidence, least_output_tokens=lowest)
+        if evidence.has_unknown_units:  # in a usage that cannot be the whole one
+            usage = replace(usage, unknown_units=1)
         if evidence.can_be(usage):
             is_exact = known is not None and counted.is_exact and not is_raised
             source = UsageSource.DERIVED if is_exact else UsageSource.ESTIMATED

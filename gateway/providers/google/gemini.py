@@ -23,7 +23,7 @@ from gateway.providers.upstream_headers import upstream_headers
 from gateway.wire.dialect import Translation, UpstreamRequest
 from gateway.wire.gemini.answer import GeminiReader, gemini_events, usage_in
 from gateway.wire.gemini.error import read_error, retry_delay_s
-from gateway.wire.gemini.request import GENERATION, MAXIMUM, write_gemini_request
+from gateway.wire.gemini.request import GENERATION, MAXIMUM, with_maximum, write_gemini_request
 from gateway.wire.observed import Observed
 from gateway.wire.translation.answer_events import AnswerEvent, AnswerReader
 from gateway.wire.translation.conversation import Conversation
@@ -68,7 +68,7 @@ class Gemini(TranslatedDialect):
         """Return the generateContent request for a conversation, without the maximum of output
         tokens.
         """
-        return write_gemini_request(conversation, losses, model=model)
+        return write_gemini_request(conversation, losses, model=model, most_tokens=most_tokens)
 
     async def call(
         self,
@@ -86,9 +86,7 @@ class Gemini(TranslatedDialect):
         assert translation is not None, "no caller speaks this dialect"
         facts = request.body.facts
         most = output_maximum(facts, output_cap_tokens)
-        body = translation.body
-        if most is not None:
-            body = {**body, GENERATION: {**body[GENERATION], MAXIMUM: most}}
+        body = with_maximum(translation.body, most, model=deployment.model)
         return UpstreamRequest(
             url=self._url(deployment, is_stream=facts.is_stream),
             headers=await self.headers(

@@ -26,6 +26,7 @@ from gateway.domain.policy.request_fields import (
 from gateway.domain.pricing.cache_writes import longest_kind
 from gateway.domain.pricing.pricing import Price, tier_name
 from gateway.domain.pricing.settlement import (
+    OTHER_MODEL,
     Counted,
     Evidence,
     Settlement,
@@ -411,7 +412,7 @@ class Attempt(Struct, kw_only=True):
 
     def _with_shown(self, evidence: Evidence, shown: frozenset[str]) -> Evidence:
         """Return the evidence with the kinds that prompt and answer show, and with the fee of tools
-        that the answer shows and neither the request nor the model announced.
+        or of another model that the answer shows and neither request nor model announced.
         """
         seen = frozenset(TokenKind(kind) for kind in shown & OUTPUT_KINDS)
         if has_sound(self.request.body.facts):
@@ -419,6 +420,8 @@ class Attempt(Struct, kw_only=True):
         evidence = replace(evidence, seen_kinds=seen)
         if self.bound.rounds is not None or self.candidate.deployment.is_self_hosted:
             return evidence
+        if self.candidate.deployment.unasked.is_router:
+            shown -= {OTHER_MODEL}  # its price is flagged as an estimate
         return replace(evidence, fee=fee_of_shown(shown))
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:

@@ -25,15 +25,18 @@ from gateway.domain.pricing.pricing import tier_name
 from gateway.domain.pricing.tokens import MOST_TOKENS, UNREADABLE, UNREADABLE_USAGE, TokenUsage
 from gateway.domain.pricing.unknown_counts import (
     OUTPUT,
+    UNITS,
     WRITES,
     known_names,
     unknown_counts,
     with_unknown,
 )
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
-from gateway.wire.foreign_json import count_from_json, is_nothing, value_of
+from gateway.wire.foreign_json import count_from_json, has_figure, is_nothing, only_object, value_of
 from gateway.wire.observed import Observed, stated_word
+from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+from gateway.wire.openai.usage_detail import first_reading
 from gateway.wire.surrogates import without_halves
 
 MAX_ITERATIONS = 1000  # a request samples a few times
@@ -158,9 +161,12 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     try:
         return _usage_of(_decode(raw))
     except _UNREADABLE:
+        raw = only_object(raw)
+        if has_figure(raw):
+            return with_unknown(None, {UNITS: 1})
         found, has_unread = _counts(raw)
         usage = _usage_of(msgspec.convert(found, _Usage), has_unread=has_unread)
-        return with_unknown(usage, unknown_counts(value_of(bytes(raw)), _NAMES))
+        return with_unknown(usage, unknown_counts(value_of(raw), _NAMES))
 
 
 def _usage_of(wire: _Usage, *, has_unread: bool = False) -> TokenUsage | None:
@@ -229,9 +235,10 @@ class StreamFigures:
         if not first:
             return None
         self._first = self._known = _without(first, _OF_OUTPUT)
-        self._most = highest(
-            self._most, {name: first[name] for name in _OF_PROMPT if name in first}
-        )
+        for members in (usage_members(first_reading(raw) or b""), first):
+            self._most = highest(
+                self._most, {name: members[name] for name in _OF_PROMPT if name in members}
+            )
         prompt = _joined(self._first, self._most)
         self.observed.note_running(_joined(first, self._most), usage_from_wire)
         self.observed.note_uncounted()  # all that follows
@@ -258,17 +265,25 @@ class StreamFigures:
         """Record the usage of `message_delta`, and return that of the whole answer; None if it
         reports none.
         """
-        if memoryview(raw).nbytes > MAX_USAGE_BYTES:
-            self.observed.note_final(UNREADABLE_USAGE)
-            return UNREADABLE_USAGE
         last = usage_members(raw)
-        self._known = dict(self._known) | {
-            name: value for name, value in last.items() if not _yields(name, value, self._known)
+        if not last:
+            unknown = usage_from_wire(raw)  # too large, or figures in another form than an object
+            if unknown is not None:
+                self.observed.note_final(unknown)
+            return unknown
+        before = self._known
+        self._known = dict(before) | {
+            name: value for name, value in last.items() if not _yields(name, value, before)
         }
         whole = _joined(self._known)
-        usage = usage_from_wire(whole) if last else None
+        usage = usage_from_wire(whole)
         if usage is not None:
             self.observed.note_final(usage)
+            note_first_reading(
+                self.observed,
+                raw,
+                lambda first: usage_from_wire(_joined(before, usage_members(first))),
+            )
             self._most = highest(self._most, self._known)
             self.observed.note_running(_joined(self._most), usage_from_wire)
             note_words(self.observed, whole)
@@ -333,7 +348,7 @@ def usage_members(raw: msgspec.Raw | bytes) -> Members:
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return {}
     try:
-        members = _decode_members(without_halves(bytes(raw)))
+        members = _decode_members(without_halves(only_object(raw)))
     except _UNREADABLE:
         return {}
     return {name: value for name, value in members.items() if bytes(value) != b"null"}
@@ -365,7 +380,7 @@ def _words(raw: msgspec.Raw | bytes) -> _Words:
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return _NO_WORDS
     try:
-        return _decode_words(without_halves(bytes(raw)))
+        return _decode_words(without_halves(only_object(raw)))
     except _UNREADABLE:
         return _NO_WORDS
 

@@ -5,23 +5,27 @@ usage, end and text.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from gateway.domain.pricing.settlement import OTHER_MODEL
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
+from gateway.domain.pricing.unknown_counts import UNITS
 from gateway.wire.bedrock.event_stream import (
     HIGHEST_FIRST_BYTE,
     MAX_MESSAGE_BYTES,
     MessageSplitter,
     StreamMessage,
 )
-from gateway.wire.bedrock.usage import tier_of, usage_from_wire
+from gateway.wire.bedrock.usage import tier_of, usage_from_wire, usage_object
 from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     has_others,
     names_in,
+    note_least,
     note_unknown,
     object_in,
     object_of,
@@ -30,6 +34,7 @@ from gateway.wire.foreign_json import (
     text_in,
 )
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.shapes import UNREADABLE, decode_usage, note_first_reading
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -57,12 +62,16 @@ _PIECES = {
     "toolUse": names_in("input"),
     "reasoningContent": names_in("text signature redactedContent"),
 }
+# "If a guardrail blocks the input prompt, you're charged for the guardrail evaluation" (docs.aws.
+# amazon.com/bedrock/latest/userguide/guardrails-how.html, read in a translation, 2026-11-29). An
+# account may enforce one on requests that ask for none.
+_GUARDED = "guardrail_intervened"
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
     "tool_use": Finish.TOOL_CALLS,
     "content_filtered": Finish.CONTENT_FILTER,
-    "guardrail_intervened": Finish.CONTENT_FILTER,
+    _GUARDED: Finish.CONTENT_FILTER,
     "refusal": Finish.CONTENT_FILTER,
 }
 # Our code for an exception in the middle of a stream, by its type.
@@ -138,7 +147,7 @@ class ConverseReader:
         if kind == "messageStop":
             return self._stop(event)
         if kind == "metadata":
-            return self._finish(event)
+            return self._finish(event, sent.payload)
         if kind != "contentBlockStop":
             self.observed.note_odd()
         return []
@@ -186,13 +195,14 @@ class ConverseReader:
     def _stop(self, event: dict[str, Any]) -> list[AnswerEvent]:
         """Return the end of the content; the usage follows."""
         self._has_stopped = True
-        self.observed.finish_reason = short_text_in(event, "stopReason") or None
+        _note_end(self.observed, event)
         return [_finished(self.observed.finish_reason)]
 
-    def _finish(self, event: dict[str, Any]) -> list[AnswerEvent]:
+    def _finish(self, event: dict[str, Any], payload: bytes) -> list[AnswerEvent]:
         """Return the usage and the end: this message is the last one."""
         observed = self.observed
         _note_usage(observed, event)
+        _note_twice(observed, payload)
         observed.is_done = not observed.is_error
         return [*used(observed), Ended()]
 
@@ -220,7 +230,8 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread()
         raise UnreadableAnswer("no answer of its dialect")
     _note_usage(observed, answer)
-    observed.finish_reason = short_text_in(answer, "stopReason") or None
+    _note_twice(observed, body)
+    _note_end(observed, answer)
     output = object_in(answer, "output")
     message = object_in(output, "message")
     events: list[AnswerEvent] = [Started(), *_contents(objects_in(message, "content"), observed)]
@@ -229,8 +240,9 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
             has_others(members, known)
             for members, known in ((answer, _ANSWER), (output, frozenset({"message"})))
         )
-    if not message and observed.final is None:
-        note_unknown(observed, body, usage_in)
+    if observed.final is None:
+        note = note_least if message else note_unknown
+        note(observed, body, usage_in)
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 
@@ -290,16 +302,40 @@ def _finished(stop_reason: str | None) -> Finished:
     return Finished(finish=_FINISHES.get(native, Finish.STOP), native=native)
 
 
+def _note_end(observed: Observed, holder: dict[str, Any]) -> None:
+    """Record the reason for the end; a guardrail that intervened has a fee of its own."""
+    observed.finish_reason = short_text_in(holder, "stopReason") or None
+    if observed.finish_reason == _GUARDED:
+        observed.note_call(UNITS)
+
+
 def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
-    """Record the final usage and the service tier."""
+    """Record the final usage, the service tier, and the work that a trace shows: another model, or
+    a guardrail, whose fee is for each piece of text.
+    """
     if (usage := _usage_of(holder)) is not None:
         observed.note_final(usage)
     observed.note_tier(tier_of(holder))
+    if trace := object_in(holder, "trace"):
+        if object_in(trace, "promptRouter"):
+            observed.note_shown(OTHER_MODEL)
+        if object_in(trace, "guardrail"):
+            observed.note_call(UNITS)
+
+
+def _note_twice(observed: Observed, body: bytes) -> None:
+    """Record the other reading of a usage that has a name twice."""
+    with suppress(*UNREADABLE):
+        note_first_reading(
+            observed,
+            decode_usage(body).usage,
+            lambda first: usage_from_wire(object_of(first) or {}),
+        )
 
 
 def _usage_of(holder: dict[str, Any]) -> TokenUsage | None:
     """Return the usage in an object, or in an error in it; None if neither reports one."""
-    usage = object_in(holder, "usage") or object_in(object_in(holder, "error"), "usage")
+    usage = usage_object(holder) or usage_object(object_in(holder, "error"))
     return usage_from_wire(usage)
 
 

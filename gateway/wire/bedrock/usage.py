@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from gateway.domain.pricing.pricing import tier_name
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.domain.pricing.unknown_counts import known_names, unknown_counts, with_unknown
-from gateway.wire.foreign_json import count_in, is_unread, objects_in, text_in
+from gateway.domain.request.served_tier import agreed_tier
+from gateway.wire.foreign_json import count_in, figures_in, is_unread, objects_in, text_in
 from gateway.wire.observed import stated_word
 
 _EMPTY_USAGE = TokenUsage()
@@ -34,6 +36,11 @@ _NAMES = known_names(
     },
     {},
 )
+
+
+def usage_object(holder: dict[str, Any]) -> dict[str, Any]:
+    """Return the usage in an answer, undecoded; empty if it has none."""
+    return figures_in(holder, "usage")
 
 
 def usage_from_wire(wire: dict[str, Any]) -> TokenUsage | None:
@@ -75,9 +82,19 @@ def _has_unread(wire: dict[str, Any]) -> bool:
 
 
 def tier_of(holder: dict[str, Any]) -> str | None:
-    """Return the service tier that an answer names; its object may be a word alone."""
-    tier = holder.get("serviceTier")
-    return stated_word(tier.get("type", tier) if isinstance(tier, dict) else tier)
+    """Return the service tier that an answer names; its object may be a word alone.
+
+    An optimized latency has prices of its own for some models, so it stands for the tier.
+    """
+    tier, performance = holder.get("serviceTier"), holder.get("performanceConfig")
+    stated = stated_word(tier.get("type", tier) if isinstance(tier, dict) else tier)
+    if not performance:
+        return stated
+    is_object = isinstance(performance, dict)
+    latency = stated_word(performance.get("latency") if is_object else performance)
+    if tier_name(latency) is None:
+        return stated
+    return latency if tier_name(stated) is None else agreed_tier(latency, stated)
 
 
 def _unexplained(wire: dict[str, Any], counted: int) -> int | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Any
 
@@ -24,6 +25,7 @@ from gateway.wire.foreign_json import (
     has_others,
     is_error,
     names_in,
+    note_least,
     note_unknown,
     object_in,
     object_of,
@@ -40,9 +42,11 @@ from gateway.wire.gemini.usage import (
     has_counts,
     tier_of,
     usage_from_gemini,
+    usage_object,
     usage_of,
 )
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -98,6 +102,7 @@ class GeminiReader:
         self.observed = Observed(collects_text=True)
         self._splitter = EventSplitter()
         self._answer = _Answer(self.observed)
+        self._last = b""  # the data of the last event
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -118,13 +123,16 @@ class GeminiReader:
         rest = self._splitter.end()
         if rest and data_of(rest) is None and not self._answer.has_begun:
             return self._without_framing(rest)
-        return [*self._events(rest), *self._answer.end()]
+        events = [*self._events(rest), *self._answer.end()]
+        _note_twice(self.observed, self._last)
+        return events
 
     def _events(self, event: bytes) -> Iterator[AnswerEvent]:
         """Yield the neutral events of one server-sent event."""
         payload = data_of(event) if event else None
         if payload is None:
             return
+        self._last = payload
         members = object_of(payload, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
         if members is None:
             note_unread(self.observed, payload)
@@ -153,12 +161,16 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         note_unread(observed, body)
         raise UnreadableAnswer("no JSON object, or too large a one")
     answer = _Answer(observed)
-    observed.collects_text = observed.collects_text or usage_in(body) is None
+    if usage_in(body) is None:
+        observed.collects_text = True
+        note_least(observed, body, usage_in)
     events = list(answer.read(members))
     is_known = "candidates" in members or object_in(members, "promptFeedback")
-    if not (is_known or object_in(members, "usageMetadata") or observed.is_error):
+    if not (is_known or usage_object(members) or observed.is_error):
         note_unknown(observed, body, usage_in)
-    return [*events, *answer.end(is_whole=True)]
+    events += answer.end(is_whole=True)
+    _note_twice(observed, body)
+    return events
 
 
 def usage_in(body: bytes) -> TokenUsage | None:
@@ -171,6 +183,13 @@ def usage_in(body: bytes) -> TokenUsage | None:
     except _UNREADABLE:
         return None
     return None if raw is NO_JSON else usage_from_gemini(raw)
+
+
+def _note_twice(observed: Observed, body: bytes) -> None:
+    """Record the other reading of a final usage that has a name twice."""
+    if observed.final is not None:
+        with suppress(*_UNREADABLE):
+            note_first_reading(observed, _decode_usage_alone(body).usageMetadata, usage_from_gemini)
 
 
 def note_unread(observed: Observed, payload: bytes) -> None:
@@ -276,9 +295,7 @@ class _Answer:
         One below an earlier one may be the last word, and does not replace that as the running one:
         then the settlement sees both.
         """
-        usage = object_in(members, "usageMetadata") or object_in(
-            object_in(members, "error"), "usageMetadata"
-        )
+        usage = usage_object(members) or usage_object(object_in(members, "error"))
         if not usage:
             return False
         self.observed.note_tier(tier_of(usage))
@@ -291,6 +308,8 @@ class _Answer:
         if all(now >= most for now, most in zip(figures, self._most, strict=True)):
             self._most = figures
             self.observed.note_running(msgspec.Raw(encoded), usage_from_gemini)
+        else:
+            self.observed.note_least(counts)
         return True
 
     def _candidate(self, candidate: dict[str, Any], place: int) -> Iterator[AnswerEvent]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.wire.gemini.contents import contents_of, media_of, system_of
-from gateway.wire.gemini.thinking import thinking_config
+from gateway.wire.gemini.thinking import thinking_config, within
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -20,6 +20,7 @@ from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.schemas import described
 
 GENERATION = "generationConfig"
+_THINKING = "thinkingConfig"
 MAXIMUM = "maxOutputTokens"  # thoughts count inside it
 # Gemini has no member for these values.
 _NO_PLACE = ("min_p", "logit_bias", "user", "cache_key", "verbosity")
@@ -34,9 +35,10 @@ _RESOLUTIONS = {"low": "MEDIA_RESOLUTION_LOW", "high": "MEDIA_RESOLUTION_HIGH"}
 
 
 def write_gemini_request(
-    conversation: Conversation, losses: Losses, *, model: str
+    conversation: Conversation, losses: Losses, *, model: str, most_tokens: int | None = None
 ) -> dict[str, Any]:
     """Return a conversation as the members of a generateContent request, without the maximum.
+    `most_tokens` is the deployment's maximum of an answer, for a caller without one.
 
     Raises `Untranslatable`, also for a tool's result without its call.
     """
@@ -52,8 +54,22 @@ def write_gemini_request(
     body["contents"] = contents or [{"role": "user", "parts": system}]
     _add_tools(body, conversation, losses)
     _add_tier(body, conversation, losses)
-    body[GENERATION] = _generation(conversation, losses, model=model)
+    body[GENERATION] = _generation(conversation, losses)
+    maximum = conversation.most_tokens or most_tokens
+    thinking = thinking_config(conversation, losses, model=model, maximum=maximum)
+    if thinking is not None:
+        body[GENERATION][_THINKING] = thinking
     return body
+
+
+def with_maximum(body: dict[str, Any], maximum: int | None, *, model: str) -> dict[str, Any]:
+    """Return a request's members with the maximum of its answer, which includes its thoughts."""
+    if maximum is None:
+        return body
+    generation = {**body[GENERATION], MAXIMUM: maximum}
+    if thinking := generation.get(_THINKING):
+        generation[_THINKING] = within(thinking, maximum, model=model)
+    return {**body, GENERATION: generation}
 
 
 def _add_tools(body: dict[str, Any], conversation: Conversation, losses: Losses) -> None:
@@ -97,7 +113,7 @@ def _add_tier(body: dict[str, Any], conversation: Conversation, losses: Losses) 
         losses.lose(conversation.name_of("service_tier"), why=f"it has no tier {tier[:32]}")
 
 
-def _generation(conversation: Conversation, losses: Losses, *, model: str) -> dict[str, Any]:
+def _generation(conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return the settings of the answer, without its maximum."""
     sampling = conversation.sampling
     named: dict[str, Any] = {
@@ -112,7 +128,6 @@ def _generation(conversation: Conversation, losses: Losses, *, model: str) -> di
         "responseLogprobs": None if sampling.top_logprobs is None else True,
         "logprobs": sampling.top_logprobs or None,
         "mediaResolution": _resolution(conversation, losses),
-        "thinkingConfig": thinking_config(conversation, losses, model=model),
     }
     if conversation.output_format is not None:
         named |= _format(conversation.output_format, conversation, losses)

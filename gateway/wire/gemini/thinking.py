@@ -13,11 +13,16 @@ from typing import Any
 
 from gateway.wire.translation.conversation import Conversation
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.thinking_budget import half_of, leaves_room
 
 _WITH_BUDGETS = re.compile(r"gemini-(?:1|2)[.-]")
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "XHIGH"}
 AUTOMATIC = -1
+_BUDGET = "thinkingBudget"
+# Of 2.5 Pro, which cannot be kept from thinking, and of 2.5 Flash-Lite; Flash has none
+# (ai.google.dev/gemini-api/docs/thinking, as hexdocs.pm/gemini_ex quotes it, 2026-11-29).
+_LEAST, _LEAST_OF_LITE = 128, 512
 
 
 def takes_budgets(model: str) -> bool:
@@ -28,9 +33,10 @@ def takes_budgets(model: str) -> bool:
 
 
 def thinking_config(
-    conversation: Conversation, losses: Losses, *, model: str
+    conversation: Conversation, losses: Losses, *, model: str, maximum: int | None = None
 ) -> dict[str, Any] | None:
-    """Return the `thinkingConfig` of a request, None without a wish of the caller.
+    """Return the `thinkingConfig` of a request, None without a wish of the caller. `maximum` is
+    that of the answer, which includes the thoughts.
 
     Thoughts are asked for with every wish to think, unless the caller wants to see none.
     """
@@ -39,15 +45,37 @@ def thinking_config(
         return None
     config: dict[str, Any] = {}
     if wish.budget_tokens is not None:
-        config["thinkingBudget"] = wish.budget_tokens
+        config[_BUDGET] = budget = wish.budget_tokens
+        if maximum and not leaves_room(budget, conversation, losses, maximum=maximum):
+            config[_BUDGET] = _most_budget(model, maximum)
     elif wish.effort is not None:
         config = _effort(wish.effort, conversation, losses, model=model)
+        if maximum and _BUDGET in config:
+            config[_BUDGET] = min(config[_BUDGET], _most_budget(model, maximum))
     elif wish.is_adaptive:
-        config["thinkingBudget"] = AUTOMATIC
-    is_off = config.get("thinkingBudget") == 0 or (not config and not wish.is_shown)
+        config[_BUDGET] = AUTOMATIC
+    is_off = config.get(_BUDGET) == 0 or (not config and not wish.is_shown)
     if not is_off and wish.is_shown is not False:
         config["includeThoughts"] = True
     return config or None
+
+
+def within(config: dict[str, Any], maximum: int, *, model: str) -> dict[str, Any]:
+    """Return a `thinkingConfig` whose budget leaves room for the answer under the maximum that is
+    sent. Only a route's maximum can be too small: the translation has fitted the others.
+    """
+    if config.get(_BUDGET, AUTOMATIC) < maximum:
+        return config
+    budget = _most_budget(model, maximum)
+    return {**config, _BUDGET: budget} if budget else {_BUDGET: 0}
+
+
+def _most_budget(model: str, maximum: int) -> int:
+    """Return the largest budget that leaves half of a maximum to the answer; 0 if there is none and
+    the model can be kept from thinking.
+    """
+    least = _LEAST_OF_LITE if "lite" in model else _LEAST
+    return half_of(maximum, least=least) or (least if "pro" in model else 0)
 
 
 def _effort(
@@ -55,7 +83,7 @@ def _effort(
 ) -> dict[str, Any]:
     """Return the member for a word of effort, none if the model has no such step."""
     if takes_budgets(model) and effort in _BUDGETS:
-        return {"thinkingBudget": _BUDGETS[effort]}
+        return {_BUDGET: _BUDGETS[effort]}
     if not takes_budgets(model) and effort in _LEVELS:
         return {"thinkingLevel": _LEVELS[effort]}
     losses.lose(conversation.name_of("reasoning"), why=f"{model} has no effort {effort[:32]}")

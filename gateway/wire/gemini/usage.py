@@ -20,7 +20,14 @@ from gateway.domain.pricing.unknown_counts import (
     with_unknown,
 )
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
-from gateway.wire.foreign_json import count_in, is_unread, object_of, objects_in, text_in
+from gateway.wire.foreign_json import (
+    count_in,
+    figures_in,
+    is_unread,
+    objects_in,
+    text_in,
+    value_of,
+)
 from gateway.wire.observed import stated_word
 
 # The tiers that have prices of their own; Vertex states them as a kind of traffic.
@@ -55,13 +62,18 @@ _NAMES = known_names(
 )
 
 
+def usage_object(holder: dict[str, Any]) -> dict[str, Any]:
+    """Return the `usageMetadata` in an answer or an error; empty if it has none."""
+    return figures_in(holder, "usageMetadata")
+
+
 def usage_from_gemini(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the token counts of a `usageMetadata`; None if there is none or it cannot be read.
 
     Vertex sends one without any count in the middle of a stream.
     """
-    members = object_of(bytes(raw))
-    return None if members is None else usage_of(members)
+    members = usage_object({"usageMetadata": value_of(bytes(raw))})
+    return usage_of(members) if members else None
 
 
 def usage_of(members: dict[str, Any]) -> TokenUsage | None:

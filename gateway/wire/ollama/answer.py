@@ -32,6 +32,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import WORD, Observed
+from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -57,6 +58,7 @@ _MESSAGE = frozenset({"role", "content", "thinking", "tool_calls"})
 _USUAL, _USUAL_MESSAGE = 4, 2  # members of a line with a piece of text
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
 _LENGTH = "length"
+_QUOTED_COUNTS = (b'"eval_count"', b'"prompt_eval_count"')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -69,6 +71,7 @@ class OllamaReader:
         self._lines = LineSplitter()
         self._calls, self._read, self._id = 0, 0, ""
         self._has_begun = self._has_failed = False
+        self._last = b""  # the line that is read
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -85,7 +88,7 @@ class OllamaReader:
 
     def _line(self, line: bytes) -> Iterator[AnswerEvent]:
         """Yield the events of one line."""
-        members = object_of(line)
+        members, self._last = object_of(line), line
         self._read += 1
         if members is None:
             self.observed.note_unread()
@@ -130,6 +133,7 @@ class OllamaReader:
             yield from self._ended(members)
         elif has_counts(members):
             self.observed.note_running(msgspec.Raw(_encode(members)), usage_in)
+            self.observed.note_least(usage_of(members))
 
     def _meter(self, members: dict[str, Any]) -> None:
         """Record the content and the counts in a piece that has an error, or follows one or the
@@ -137,12 +141,10 @@ class OllamaReader:
         """
         self._note_place(members)
         deque(self._content(object_in(members, "message"), NO_JSON), maxlen=0)
-        holder = next((one for one in _holders(members) if has_counts(one)), None)
-        if holder is None:
-            return
-        usage = _usage_after(holder, has_content=self.observed.has_content)
-        if usage is not None:
-            self.observed.note_final(usage)
+        for holder in filter(has_counts, _holders(members)):
+            usage = _usage_after(holder, has_content=self.observed.has_content)
+            if usage is not None:
+                self.observed.note_final(usage)
 
     def _content(self, message: dict[str, Any], logprobs: msgspec.Raw) -> Iterator[AnswerEvent]:
         """Yield the events of a message's thoughts, text and calls."""
@@ -174,6 +176,7 @@ class OllamaReader:
         usage = _usage_after(members, has_content=observed.has_content or observed.has_odd)
         if usage is not None:
             observed.note_final(usage)
+            _note_twice(observed, self._last)
         times = {name: count_in(members, name) for name in _TIMES}
         observed.note_detail({f"{name}_ns": n for name, n in times.items() if n is not None})
         otherwise = Finish.TOOL_CALLS if self._calls else Finish.STOP
@@ -207,7 +210,15 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     observed.collects_text = True  # its usage may lack a count
     if not (object_in(members, "message") or has_counts(members) or members.get("error")):
         note_unknown(observed, body, usage_in)
-    return list(OllamaReader(observed).read(members | {"done": True}))
+    events = list(OllamaReader(observed).read(members | {"done": True}))
+    _note_twice(observed, body)
+    return events
+
+
+def _note_twice(observed: Observed, line: bytes) -> None:
+    """Record the other reading of a last piece that has a count twice."""
+    if any(line.count(name) > 1 for name in _QUOTED_COUNTS):
+        note_first_reading(observed, line, usage_in)
 
 
 def usage_of(members: dict[str, Any]) -> TokenUsage:

@@ -30,9 +30,11 @@ from gateway.domain.pricing.unknown_counts import (
 from gateway.wire.foreign_json import (
     count_from_json,
     count_in,
+    has_figure,
     is_nothing,
     names_in,
     object_in,
+    only_object,
     value_of,
 )
 from gateway.wire.observed import stated_word
@@ -106,6 +108,7 @@ class _Meta(msgspec.Struct):
     """Cohere's figures of an answer."""
 
     billed_units: msgspec.Raw = msgspec.Raw()
+    tokens: msgspec.Raw = msgspec.Raw()
 
 
 class _Metrics(msgspec.Struct):
@@ -253,12 +256,15 @@ def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """
     if memoryview(raw).nbytes > MAX_USAGE_BYTES:
         return UNREADABLE_USAGE
-    if bytes(raw).find(TOOLS_USED) >= 0:
+    raw = only_object(raw)
+    if has_figure(raw):
+        return with_unknown(None, {UNITS: 1})
+    if raw.find(TOOLS_USED) >= 0:
         return _with_tools_used(raw)
     try:
         return _listed_usage(raw, usage_decoder(is_strict=True)(raw))
     except _UNREADABLE:
-        return _with_unknown_counts(raw, value_of(bytes(raw)))
+        return _with_unknown_counts(raw, value_of(raw))
 
 
 def _with_unknown_counts(raw: msgspec.Raw | bytes, decoded: Any) -> TokenUsage | None:
@@ -317,20 +323,30 @@ def _unread(counts: dict[str, int]) -> TokenUsage:
 def with_billed_units(usage: TokenUsage | None, meta: msgspec.Raw) -> TokenUsage | None:
     """Return the usage of an answer whose `meta.billed_units` states what its provider bills, as
     Cohere's does (cohere 5, types/api_meta_billed_units.py): tokens, or other units, for which no
-    price is known.
+    price is known. Without them its `tokens` count.
     """
     try:
-        units = _decode_meta(meta).billed_units
+        stated = _decode_meta(meta)
+        units = stated.billed_units
         found = _decode_members(units) if bytes(units).startswith(b"{") else {}
     except _UNREADABLE:
         return usage
     billed = {name: value for name, value in found.items() if not _is_zero(bytes(value))}
     if not billed:
-        return usage
+        return usage or usage_from_wire(stated.tokens)
     if others := billed.keys() - set(_WHOLES):
         return with_unknown(usage, {UNITS: len(others)})
-    stated = usage_from_wire(units)
-    return usage if stated is None else stated if usage is None else dearer(usage, stated)
+    bill = usage_from_wire(units)
+    return usage if bill is None else bill if usage is None else dearer(usage, bill)
+
+
+def counts_in(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the counts of an object of any name, if it has tokens of a prompt or an answer. Its
+    other members may be anything.
+    """
+    usage = _listed_usage(raw, None)
+    has_tokens = usage is not None and (usage.input_tokens, usage.output_tokens) != (None, None)
+    return usage if has_tokens else None
 
 
 def _is_zero(value: bytes) -> bool:
@@ -349,7 +365,7 @@ def usage_of_embeddings(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     usage = usage_from_wire(raw)
     if usage is not None and (usage.input_tokens or usage.has_unread):
         return usage
-    found, has_unread = _counts(raw)
+    found, has_unread = _counts(only_object(raw))
     total = None if has_unread else found.get(TOTAL)
     units = None if usage is None else usage.unknown_units
     return TokenUsage(input_tokens=total, unknown_units=units) if total or units else None

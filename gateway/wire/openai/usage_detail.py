@@ -110,10 +110,13 @@ def _names_a_detail(shape: bytes) -> bool:
     """Return True if a usage without its digits may have one of the known members, a tier, or a
     name twice.
     """
-    is_known = any(name in shape for name in _QUOTED)
-    return (
-        is_known or b"\\" in shape or _with_first_values(_NO_NUMBER.sub(b":0", shape)) is not None
-    )
+    return any(name in shape for name in _QUOTED) or _may_name_twice(shape)
+
+
+@lru_cache(maxsize=256)
+def _may_name_twice(shape: bytes) -> bool:
+    """Return True if a usage without its digits may have a name twice."""
+    return b"\\" in shape or _with_first_values(_NO_NUMBER.sub(b":0", shape)) is not None
 
 
 def first_reading(raw: msgspec.Raw | bytes) -> bytes | None:
@@ -121,7 +124,11 @@ def first_reading(raw: msgspec.Raw | bytes) -> bytes | None:
     decoder leaves out; None if there is no such name. Never raises.
     """
     text = bytes(raw)
-    return _with_first_values(text) if len(text) <= MAX_USAGE_BYTES else None
+    size = len(text)
+    if size > MAX_USAGE_BYTES:
+        return None
+    is_possible = size > MOST_SHAPE_BYTES or _may_name_twice(text.translate(None, _DIGITS))
+    return _with_first_values(text) if is_possible else None
 
 
 def _with_first_values(text: bytes) -> bytes | None:

@@ -10,6 +10,7 @@ import re
 
 from gateway.wire.translation.conversation import Conversation, Reasoning, ToolChoice, ToolMode
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.thinking_budget import half_of, leaves_room
 
 LEAST_BUDGET_TOKENS = 1024  # Anthropic's minimum; the budget must be below the maximum
 _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
@@ -101,9 +102,8 @@ def thinking_of(
     shown = {"display": "omitted" if reasoning.is_shown is False else "summarized"}
     if reasoning.budget_tokens is not None:
         if takes_budget(model):
-            if reasoning.budget_tokens < maximum:
+            if leaves_room(reasoning.budget_tokens, conversation, losses, maximum=maximum):
                 return {"type": "enabled", "budget_tokens": reasoning.budget_tokens}
-            losses.lose(name, why=f"its budget is not below the maximum of {maximum} tokens")
             return None
         losses.lose(name, why=f"{model} takes an effort and no budget")
         return {"type": "adaptive", **shown}
@@ -127,9 +127,8 @@ def within(thinking: dict[str, object], maximum: int) -> dict[str, object]:
     Only a route's maximum can be too small: the translation has checked the others. Half of it is
     left for the answer.
     """
-    if maximum <= LEAST_BUDGET_TOKENS:
-        return {"type": "disabled"}
-    return {**thinking, "budget_tokens": max(LEAST_BUDGET_TOKENS, maximum // 2)}
+    budget = half_of(maximum, least=LEAST_BUDGET_TOKENS)
+    return {**thinking, "budget_tokens": budget} if budget else {"type": "disabled"}
 
 
 def _budget(reasoning: Reasoning, maximum: int) -> int | None:

@@ -26,6 +26,7 @@ from gateway.wire.foreign_json import (
     text_in,
 )
 from gateway.wire.observed import Observed
+from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -150,7 +151,10 @@ class TritonReader:
             if not self.observed.is_error or has_text:  # an error alone adds nothing to the answer
                 self.observed.note_uncounted()
             return
-        self._input = self._input if read is None else read
+        if read is not None:
+            if read < (self._input or 0):  # of two figures for one prompt the dearer counts
+                self.observed.note_least(TokenUsage(input_tokens=self._input))
+            self._input = read
         if written is not None:
             so_far = self._output or 0
             # A negative count is no truth, and must not hide in a sum.
@@ -194,7 +198,10 @@ def generate_events(
     observed.collects_text = observed.collects_text or OUTPUT not in members
     if not (members.keys() & _SHAPE) and not is_error(members.get("error")):
         note_unknown(observed, body, usage_in)
-    return TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
+    events = TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
+    if any(body.count(b'"%b"' % name.encode()) > 1 for name in (INPUT, OUTPUT)):
+        note_first_reading(observed, body, usage_in)
+    return events
 
 
 def usage_in(body: msgspec.Raw | bytes) -> TokenUsage | None:

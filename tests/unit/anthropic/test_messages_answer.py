@@ -227,7 +227,7 @@ def test_an_odd_start_does_not_stop_the_stream(
     assert stream.observed.is_done
 
 
-@pytest.mark.parametrize("usage", [None, 7, "x", [], {}])
+@pytest.mark.parametrize("usage", [None, 0, "x", [], {}])
 def test_a_delta_without_a_usage_has_no_cost(usage: object) -> None:
     """Then the gateway counts the text."""
     stream = message_stream(model="assistant")

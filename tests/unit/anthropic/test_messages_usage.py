@@ -140,10 +140,16 @@ def test_odd_iterations_do_not_hide_a_compaction() -> None:
     assert usage == TokenUsage(input_tokens=11, output_tokens=7)
 
 
-@pytest.mark.parametrize("raw", [b"null", b"{}", b"7", b'"x"', b"{", b"[" * 10_000, b"\xff"])
+@pytest.mark.parametrize("raw", [b"null", b"{}", b"0", b'"x"', b"{", b"[" * 10_000, b"\xff"])
 def test_no_bytes_raise(raw: bytes) -> None:
     """Settling depends on it."""
     assert usage_from_wire(raw) is None
+
+
+@pytest.mark.parametrize("raw", [b"7", b'"7"', b"[7]", b"[{},{}, 7]"])
+def test_a_figure_without_a_name_is_of_an_unknown_kind(raw: bytes) -> None:
+    """A bare figure states something."""
+    assert usage_from_wire(raw) == TokenUsage(unknown_units=1)
 
 
 def test_a_huge_usage_is_not_read() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.wire.gemini.contents import FOREIGN_CALL, MADE_ID, MOST_URL_CHARS
-from gateway.wire.gemini.request import write_gemini_request
+from gateway.wire.gemini.request import with_maximum, write_gemini_request
 from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,
@@ -301,6 +301,62 @@ def test_the_wish_about_thinking(to: str, wish: Reasoning, config: Any) -> None:
     body, lost = written(to=to, reasoning=wish)
     assert body["generationConfig"].get("thinkingConfig") == config
     assert lost == []
+
+
+@pytest.mark.parametrize(
+    ("to", "effort", "maximum", "budget"),
+    [
+        ("gemini-2.5-flash", "high", None, 24_576),
+        ("gemini-2.5-flash", "high", 100_000, 24_576),
+        ("gemini-2.5-flash", "high", 4_000, 2_000),
+        ("gemini-2.5-flash", "low", 1_000, 500),
+        ("gemini-2.5-flash", "low", 100, 0),
+        ("gemini-2.5-flash-lite", "low", 600, 512),
+        ("gemini-2.5-flash-lite", "low", 512, 0),
+        ("gemini-2.5-pro", "low", 100, 128),
+        ("gemini-2.5-flash", "none", 4_000, 0),
+    ],
+)
+def test_an_effort_leaves_half_of_the_maximum_to_the_answer(
+    to: str, effort: str, maximum: int | None, budget: int
+) -> None:
+    """Thoughts count inside the maximum: `high` with 4,000 was answered by thoughts alone."""
+    body, lost = written(to=to, reasoning=Reasoning(effort=effort), most_tokens=maximum)
+    config = body["generationConfig"]["thinkingConfig"]
+    assert config == {"thinkingBudget": budget} | ({"includeThoughts": True} if budget else {})
+    assert lost == []
+
+
+@pytest.mark.parametrize("budget", [4_000, 5_000])
+def test_a_budget_that_leaves_nothing_for_the_answer_is_lost_by_name(budget: int) -> None:
+    """As for Claude; without a budget the model would think as long as it likes."""
+    wish: dict[str, Any] = {"reasoning": Reasoning(budget_tokens=budget), "most_tokens": 4_000}
+    with pytest.raises(Untranslatable, match="not below the maximum of 4000"):
+        written(to="gemini-2.5-flash", **wish)
+    body, lost = written(to="gemini-2.5-flash", drops=True, **wish)
+    assert body["generationConfig"]["thinkingConfig"]["thinkingBudget"] == 2_000
+    assert lost == ["reasoning"]
+
+
+@pytest.mark.parametrize(
+    ("config", "maximum", "sent"),
+    [
+        ({"thinkingBudget": 1_024, "includeThoughts": True}, 1_025, 1_024),
+        ({"thinkingBudget": 1_024, "includeThoughts": True}, 1_024, 512),
+        ({"thinkingBudget": 1_024, "includeThoughts": True}, 100, 0),
+        ({"thinkingBudget": -1, "includeThoughts": True}, 100, -1),
+        ({"thinkingLevel": "HIGH", "includeThoughts": True}, 100, None),
+        (None, 100, None),
+    ],
+)
+def test_the_maximum_of_a_route_leaves_room_for_the_answer(
+    config: dict[str, Any] | None, maximum: int, sent: int | None
+) -> None:
+    body = {"generationConfig": {} if config is None else {"thinkingConfig": config}}
+    found = with_maximum(body, maximum, model="gemini-2.5-flash")["generationConfig"]
+    assert found["maxOutputTokens"] == maximum
+    assert found.get("thinkingConfig", {}).get("thinkingBudget") == sent
+    assert with_maximum(body, None, model="gemini-2.5-flash") == body
 
 
 CACHED = msgspec.Raw(b'{"type":"ephemeral"}')

@@ -351,7 +351,7 @@ def test_usage_after_done_is_metered_and_not_passed_on(late: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "late", [b'data: {"usage"\n\n', b'data: {"usage":{}}\n\n', b'data: {"usage":5}\n\n']
+    "late", [b'data: {"usage"\n\n', b'data: {"usage":{}}\n\n', b'data: {"usage":0}\n\n']
 )
 def test_rubbish_after_done_is_dropped(late: bytes) -> None:
     """The answer is whole; nothing behind it can spoil it."""

@@ -262,7 +262,7 @@ def usage(wire: Any) -> TokenUsage | None:
         ({}, None),
         (None, None),
         ([], None),
-        ("10", None),
+        ("10", TokenUsage(unknown_units=1)),
     ],
 )
 def test_usage_in_the_normal_form(wire: Any, expected: TokenUsage | None) -> None:

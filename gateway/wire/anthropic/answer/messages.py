@@ -29,6 +29,7 @@ from gateway.wire.anthropic.answer.shapes import (
     is_odd_kind,
     is_odd_message,
     note_hosted_call,
+    usage_of_event,
     word_in,
 )
 from gateway.wire.anthropic.answer.splices import renamed, with_cost
@@ -39,15 +40,18 @@ from gateway.wire.anthropic.usage import (
     usage_from_wire,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import is_raw_error, note_unknown
+from gateway.wire.foreign_json import is_raw_error, note_least, note_unknown
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import without_foreign_cost
 from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.shapes import (
+    ABSENT,
     UNREADABLE,
+    counted_in,
     is_there,
-    usage_in_error,
+    note_first_reading,
+    usage_inside,
     without_halves_of_pairs,
 )
 from gateway.wire.openai.bounds import decode_few
@@ -69,7 +73,7 @@ def usage_in(body: bytes) -> TokenUsage | None:
         message = decode_message(body)
     except UNREADABLE:
         return None
-    usage = message.usage if is_there(message.usage) else usage_in_error(message.error)
+    usage = message.usage if is_there(message.usage) else usage_inside(message.error)
     return usage_from_wire(usage) if is_there(usage) else None
 
 
@@ -107,11 +111,14 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         observed.note_final(within)
     if usage is not None:
         observed.note_final(usage)
+        note_first_reading(observed, message.usage, usage_from_wire)
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
     if bytes(message.content).find(b"server_tool_use") >= 0:
         _note_hosted_calls(observed, message.content)
     if usage is None or not usage.output_tokens or observed.is_error:
+        if observed.final is None:
+            note_least(observed, body, lambda part: usage_in(part) or counted_in(part))
         _collect_content(observed, message.content)
         observed.has_odd = not (observed.has_content or observed.is_error) and is_odd_message(body)
     is_message = usage is not None or is_there(message.content)
@@ -223,10 +230,12 @@ class MessageStream:
             note_hosted_call(self.observed, decoded.content_block)
             self._note_content(decoded.content_block)
         elif kind == _MESSAGE_START:
-            return self._begin(event, payload, decoded.message)
+            return self._begin(event, payload, decoded)
         elif kind == _MESSAGE_DELTA:
             return self._finish(event, payload, decoded)
         elif kind == _MESSAGE_STOP:
+            if decoded.usage is not ABSENT or decoded.message is not ABSENT:
+                self._figures.finish(usage_of_event(decoded))
             self.observed.is_done = not self.observed.is_error
         elif is_raw_error(decoded.error):
             return self._fail(payload)
@@ -251,13 +260,14 @@ class MessageStream:
         elif is_there(block.data) or observed.output_bytes == self._bytes_before:
             observed.note_other()  # a sealed thought, or the signature of one that is not shown
 
-    def _begin(self, event: bytes, payload: bytes, raw: msgspec.Raw) -> bytes:
+    def _begin(self, event: bytes, payload: bytes, decoded: MessageEvent) -> bytes:
         """Return `message_start` with the caller's model name; record the prompt's usage."""
-        observed, body = self.observed, bytes(raw)
+        observed, body = self.observed, bytes(decoded.message)
         message = decode_message(body)
         observed.upstream_id = word_in(message.id) or observed.upstream_id
-        if is_there(message.usage):
-            self._figures.begin(message.usage)
+        first = message.usage if is_there(message.usage) else usage_of_event(decoded)
+        if is_there(first):
+            self._figures.begin(first)
         new = renamed(body, message.model, self.model)
         new = without_foreign_cost(new, bytes(message.usage))
         if new is body:
@@ -278,7 +288,7 @@ class MessageStream:
             if word_in(stop_reason):
                 observed.note_ended(0)
         if not is_there(decoded.usage):
-            if stop_reason is not None:
+            if self._figures.finish(usage_of_event(decoded)) is None and stop_reason is not None:
                 observed.note_uncounted()  # the figure at the start is none of the whole answer
             return event
         has_usage = self._figures.finish(decoded.usage) is not None

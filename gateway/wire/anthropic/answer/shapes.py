@@ -11,7 +11,7 @@ import msgspec
 from gateway.domain.pricing.unknown_counts import UNITS
 from gateway.wire.foreign_json import has_others, names_in, object_of
 from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE
+from gateway.wire.openai.answer.shapes import ABSENT, UNREADABLE, is_there, usage_inside
 
 MAX_WORD_CHARS = 256  # of a stop reason or an id
 STOP_EVENT = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
@@ -130,6 +130,14 @@ def generated_text(block: MessageBlock) -> str:
     if arguments not in _EMPTY_INPUTS:
         call += arguments.decode(errors="replace")
     return own + call
+
+
+def usage_of_event(event: MessageEvent) -> msgspec.Raw:
+    """Return the usage at the top of an event, or inside one of its objects; absent if there is
+    none.
+    """
+    places = (event.usage, usage_inside(event.message), usage_inside(event.delta))
+    return next(filter(is_there, places), ABSENT)
 
 
 def is_content(block: MessageBlock) -> bool:

@@ -13,10 +13,12 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
     STOP_EVENT,
+    decode_event,
     is_odd_block,
     is_odd_kind,
     is_odd_message,
     note_hosted_call,
+    usage_of_event,
 )
 from gateway.wire.anthropic.error import code_of
 from gateway.wire.anthropic.usage import (
@@ -28,6 +30,7 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     is_error,
+    note_least,
     note_unknown,
     object_in,
     object_of,
@@ -37,6 +40,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
+from gateway.wire.openai.answer.shapes import counted_in, note_first_reading
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.surrogates import without_halves
@@ -145,6 +149,8 @@ class MessagesReader:
         if kind == "message_delta":
             return self._finish(payload, object_in(event, "delta"))
         if kind == "message_stop":
+            if len(event) > 1:
+                self._note_usage(payload)
             return self._stop()
         if is_error(event.get("error")):
             return [self._fail(payload)]
@@ -158,7 +164,10 @@ class MessagesReader:
         observed.upstream_id = short_text_in(message, "id") or observed.upstream_id
         prompt = None
         with suppress(*_UNREADABLE):
-            first = self._figures.begin(_decode_start(without_halves(payload)).message.usage)
+            start = without_halves(payload)
+            first = self._figures.begin(_decode_start(start).message.usage)
+            if first is None:
+                first = self._figures.begin(usage_of_event(decode_event(start)))
             prompt = None if first is None else usage_from_wire(first)
         return Started(answer_id=observed.upstream_id or "", usage=prompt)
 
@@ -223,8 +232,7 @@ class MessagesReader:
     def _finish(self, payload: bytes, delta: dict[str, Any]) -> list[AnswerEvent]:
         """Record the end and the final usage; its figures are cumulative."""
         observed = self.observed
-        with suppress(*_UNREADABLE):
-            self._figures.finish(_decode_holder(without_halves(payload)).usage)
+        self._note_usage(payload)
         stop_reason = short_text_in(delta, "stop_reason")
         if not stop_reason:
             return []
@@ -233,6 +241,12 @@ class MessagesReader:
         if observed.final is None:
             observed.note_uncounted()  # the figure at the start is none of the whole answer
         return [_finished(stop_reason, delta)]
+
+    def _note_usage(self, payload: bytes) -> None:
+        """Record the usage of an event, at its top or inside one of its objects."""
+        with suppress(*_UNREADABLE):
+            if self._figures.finish(_decode_holder(without_halves(payload)).usage) is None:
+                self._figures.finish(usage_of_event(decode_event(without_halves(payload))))
 
     def _stop(self) -> list[AnswerEvent]:
         """Return the end of the answer, with its usage."""
@@ -264,7 +278,11 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     observed.is_error = is_error(message.get("error"))
     if (usage := _usage_in(body)) is not None:
         observed.note_final(usage)
-        note_words(observed, _decode_holder(without_halves(body)).usage)
+        stated = _decode_holder(without_halves(body)).usage
+        note_first_reading(observed, stated, usage_from_wire)
+        note_words(observed, stated)
+    else:
+        note_least(observed, body, lambda part: _usage_in(part) or counted_in(part))
     events: list[AnswerEvent] = [Started(answer_id=observed.upstream_id or "")]
     events += _contents(objects_in(message, "content"), observed)
     if not observed.has_content and not observed.is_error:

@@ -18,7 +18,7 @@ import msgspec
 from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import is_quick, is_raw_error, note_unknown
+from gateway.wire.foreign_json import is_quick, is_raw_error, note_least, note_unknown
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
@@ -53,6 +53,7 @@ from gateway.wire.openai.answer.shapes import (
     AnswerChoice,
     Chunk,
     chunk_of,
+    counted_in,
     decode_delta,
     is_there,
     note_unread_event,
@@ -131,7 +132,7 @@ def _rewritten_chat(
         usage = with_billed_units(usage_of_embeddings(chunk.usage), chunk.meta)
     else:
         is_first = chunk.timings is not ABSENT and _is_of_first_answer(chunk)
-        usage = None if is_first else usage_of(chunk) or _usage_in_choices(chunk)
+        usage = None if is_first else usage_of(chunk) or _usage_elsewhere(chunk)
     if (
         usage is None or usage.output_tokens == 0 or observed.is_error
     ):  # rare: the content matters only then
@@ -148,6 +149,7 @@ def _rewritten_chat(
     elif not lists_items and _is_unknown(observed, chunk, body):
         note_unknown(observed, body, usage_in)
     else:
+        note_least(observed, body, counted_in)
         _collect_whole(observed, chunk)
     observed.is_done = not observed.is_error
     return spliced(body, places, chunk, model=model, priced=observed.final)
@@ -182,11 +184,13 @@ def _begins(chunk: Chunk) -> bool:
     )
 
 
-def _usage_in_choices(chunk: Chunk) -> TokenUsage | None:
-    """Return the usage that stands in the choices of a whole answer; None if one has none."""
+def _usage_elsewhere(chunk: Chunk) -> TokenUsage | None:
+    """Return the usage that stands in the choices of a whole answer, None if one has none, or
+    beside them in Cohere's `meta`.
+    """
     choices = chunk.choices or ()
     if not any(is_there(choice.usage) for choice in choices):
-        return None
+        return with_billed_units(None, chunk.meta)
     found = [usage_from_wire(choice.usage) for choice in choices]
     known = [usage for usage in found if usage is not None]
     whole = bool(known) and len(known) == len(found)
@@ -458,6 +462,7 @@ class ChatStream:
             else:
                 self._ended.append(usage)
             if len(self._ended) % self.choices:
+                self.observed.note_least(usage)
                 return  # of some choices of a prompt: the running figures know more
             usage = usage_of_choices(self._ended, choices=self.choices)
         known = self.observed.final
@@ -525,11 +530,18 @@ class ChatStream:
         for choice in chunk.choices or ():
             if choice.finish_reason:
                 self.observed.note_ended(number_of(choice.index))
+                if chunk.meta is not ABSENT:
+                    self._note_meta(chunk.meta)
             usage = chunk.timings if choice.usage is ABSENT else choice.usage
             if is_there(usage) and (usage is choice.usage or self.asked_running_usage):
                 self._note_running(usage, choice)
             elif self.observed.has_running and _has_token(choice):
                 self.observed.note_uncounted(number_of(choice.index))
+
+    def _note_meta(self, meta: msgspec.Raw) -> None:
+        """Record the counts in Cohere's `meta`, as the least of the answer."""
+        if (usage := with_billed_units(None, meta)) is not None:
+            self.observed.note_least(usage)
 
     def _timings_to_cut(self, chunk: Chunk) -> bytes:
         """Return the timings in a chunk that only the gateway asked for; empty if there are none.

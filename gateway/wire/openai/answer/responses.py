@@ -19,6 +19,7 @@ from gateway.wire.foreign_json import (
     MAX_DECODED_BYTES,
     is_quick,
     is_raw_error,
+    note_least,
     note_unknown,
     object_of,
 )
@@ -39,6 +40,7 @@ from gateway.wire.openai.answer.shapes import (
     UNREADABLE,
     ResponseBody,
     ResponseEvent,
+    counted_in,
     decode_event,
     is_there,
     note_unread_event,
@@ -93,6 +95,8 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
         _collect_output(observed, response.output)
         if _is_unknown(observed, response, body):
             note_unknown(observed, body, usage_in)
+        elif not observed.is_unfinished:
+            note_least(observed, body, counted_in)
     observed.has_content = observed.has_content or bytes(response.output) not in _NO_OUTPUT
     if (
         observed.has_content and observed.final is None and not observed.output_bytes

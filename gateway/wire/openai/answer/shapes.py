@@ -21,6 +21,7 @@ from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.usage import (
+    counts_in,
     stated_geo,
     stated_tier,
     usage_from_groq,
@@ -77,7 +78,7 @@ class UsageBody(msgspec.Struct):
 
 
 class _UsageHolder(msgspec.Struct):
-    """An error's usage."""
+    """The usage of an error, or of another object."""
 
     usage: msgspec.Raw = ABSENT
 
@@ -185,12 +186,14 @@ def is_there(raw: msgspec.Raw) -> bool:
     return raw is not ABSENT and bytes(raw) != b"null"
 
 
-def usage_in_error(error: msgspec.Raw) -> msgspec.Raw:
-    """Return the usage inside an error of any upstream, absent if there is none."""
-    if not bytes(error).startswith(b"{"):
+def usage_inside(holder: msgspec.Raw) -> msgspec.Raw:
+    """Return the usage inside an error or another object of any upstream, absent if there is
+    none.
+    """
+    if not bytes(holder).startswith(b"{"):
         return ABSENT
     try:
-        return _decode_usage_holder(error).usage
+        return _decode_usage_holder(holder).usage
     except UNREADABLE:
         return ABSENT
 
@@ -201,7 +204,7 @@ def usage_of(answer: Chunk | UsageBody | ResponseBody) -> TokenUsage | None:
     """
     usage = usage_from_wire(answer.usage) if is_there(answer.usage) else None
     if usage is None and answer.error is not ABSENT and is_raw_error(answer.error):
-        within = usage_in_error(answer.error)
+        within = usage_inside(answer.error)
         usage = usage_from_wire(within) if is_there(within) else None
     if usage is None or isinstance(answer, ResponseBody) or answer.usage_breakdown is ABSENT:
         return usage
@@ -232,6 +235,11 @@ def usage_in(body: bytes) -> TokenUsage | None:
     return usage
 
 
+def counted_in(body: bytes) -> TokenUsage | None:
+    """Return the usage that an object reports, or is itself."""
+    return usage_in(body) or counts_in(body)
+
+
 def note_unread_event(observed: Observed, payload: bytes) -> None:
     """Record an event that passes on unread, and its usage if that can be read."""
     observed.note_unread()
@@ -244,12 +252,21 @@ def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
     reading of one that has a name twice.
     """
     if may_have_detail(raw):
-        first = first_reading(raw)
-        if first is not None and (usage := usage_from_wire(first)) is not None:
-            observed.note_other_reading(usage)
+        note_first_reading(observed, raw, usage_from_wire)
         observed.note_tier(stated_tier(raw))
         observed.note_geo(stated_geo(raw))
         observed.note_detail(usage_detail(raw))
+
+
+def note_first_reading(
+    observed: Observed,
+    raw: msgspec.Raw | bytes,
+    read: Callable[[bytes], TokenUsage | None],
+) -> None:
+    """Record the other reading of a final usage that has a name twice."""
+    first = first_reading(raw)
+    if first is not None and (usage := read(first)) is not None:
+        observed.note_other_reading(usage)
 
 
 def number_of(index: msgspec.Raw) -> int:
