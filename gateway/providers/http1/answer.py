@@ -4,6 +4,8 @@ has no socket, clock or await.
 
 from __future__ import annotations
 
+import re
+
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_HEAD_BYTES = 64 * 1024  # for the answer's head and all informational answers before it
@@ -15,6 +17,7 @@ CONTENT_PER_FRAMING = (
     4  # bytes of content per byte of new budget; the shortest event of a stream has 34
 )
 FEW_PIECES = 64
+_STATUS_LINE = re.compile(rb"^HTTP/[0-9.]+ ([2-9][0-9]{2})(?![0-9])", re.MULTILINE)
 
 
 class Answer:
@@ -28,7 +31,7 @@ class Answer:
         "_ends_at_close",
         "_fields",
         "_framing_bytes",
-        "_head_bytes",
+        "_head",
         "_informational",
         "_parser",
         "_pieces",
@@ -52,7 +55,7 @@ class Answer:
         self.buffered_bytes = 0
         self._pieces: list[bytes] = []
         self._fields: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._head = b""  # the received bytes, until the head is complete
         self._framing_bytes = 0.0  # framing bytes minus the budget that content added
         self._informational = 0
         self._ends_at_close = False
@@ -61,11 +64,11 @@ class Answer:
     def feed(self, data: bytes) -> None:
         """Parse received bytes of the answer into head and content."""
         if not self.has_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
+            self._head += data
+            if len(self._head) > MAX_HEAD_BYTES:
                 # Cut at the end of the largest allowed head, so that the limit does not depend on
                 # the pieces.
-                room = len(data) - (self._head_bytes - MAX_HEAD_BYTES)
+                room = len(data) - (len(self._head) - MAX_HEAD_BYTES)
                 self._parse(data[:room])
                 if not self.has_head:
                     self.close(f"a head of more than {MAX_HEAD_BYTES} bytes")
@@ -88,6 +91,16 @@ class Answer:
         pieces = self._pieces
         self._pieces, self.buffered_bytes = [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def stated_status(self) -> int:
+        """Return the status in the answer's status line, also of a head that cannot be read; 0
+        without one. Informational answers do not count.
+        """
+        if self.has_head:
+            return self.status
+        line = _STATUS_LINE.search(self._head)
+        return 0 if line is None else int(line[1])
 
     @property
     def has_stated_end(self) -> bool:
@@ -189,7 +202,7 @@ class Answer:
             if coding is not None and coding.strip().lower() != "chunked":
                 self._refuse("a transfer coding that was not asked for")
             self._ends_at_close = coding is None and "content-length" not in headers
-        self.status, self.headers, self.has_head = status, headers, True
+        self.status, self.headers, self.has_head, self._head = status, headers, True, b""
 
     def on_body(self, piece: bytes) -> None:
         """Keep a piece of the content until `take`."""

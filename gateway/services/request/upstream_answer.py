@@ -231,7 +231,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             try:
                 self._whole = await self.upstream.read(most_bytes)
             except RequestError as cut:
-                raise await self._cut(cut) from None
+                raise await self._cut(cut, most_bytes) from None
             self.attempt.observed.is_whole = True
         body = self._whole
         is_object = self._coding is None and body[:1] == b"{"  # nearly every answer
@@ -249,12 +249,12 @@ class UpstreamAnswer(Struct, kw_only=True):
         self._whole = None
         return rewritten
 
-    async def _cut(self, error: RequestError) -> RequestError:
+    async def _cut(self, error: RequestError, most_bytes: int) -> RequestError:
         """Return the error of a plain answer that broke off on its way, after recording any usage
         in the part that came. If any part came, the answer was bought, so the error is final.
         """
         part = b""
-        if not error.is_final:  # too large: its bytes are not held
+        if self.upstream.arrived_bytes() <= most_bytes:  # a larger one is not read
             with suppress(RequestError):
                 part = await self.upstream.chunk()
         if part and not part.isspace():  # a proxy may send blanks while it waits for the answer
@@ -401,7 +401,9 @@ class UpstreamAnswer(Struct, kw_only=True):
                     return self._opener.take(is_end=True)
                 self._opener.feed(chunk)
         except BrokenCoding:
-            raise UpstreamError(self.cut_message) from None
+            broken = UpstreamError(self.cut_message)
+            broken.is_final = True  # it is no cut: a connection that breaks raises its own error
+            raise broken from None
 
     async def _assembled(self) -> bytes:
         """Read a stream to its end, and return it as the plain answer that the caller requested."""
