@@ -38,6 +38,7 @@ from gateway.wire.dialect import (
     UpstreamRequest,
     written,
 )
+from gateway.wire.foreign_json import STATES_USAGE, repaired
 from gateway.wire.hidden_cache.answers import Written, without_cache
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
@@ -284,10 +285,27 @@ class UpstreamAnswer(Struct, kw_only=True):
                 part = self._rewritten(body, observed)
             whole = self._write(part, self.attempt.cost_text)
         except (UnreadableAnswer, EventTooLarge) as problem:
-            if is_closed(self._coding) or is_event_stream(body):
-                self.attempt.observed.note_unread()
+            self._note_unreadable(body)
             raise self._unreadable(str(problem)) from None
         return self._without_credentials(whole) if self.attempt.observed.is_error else whole
+
+    def _note_unreadable(self, body: bytes) -> None:
+        """Record the usage in a complete answer that cannot be read, if it is certain. One that may
+        state another usage has no estimate.
+        """
+        observed, found = self.attempt.observed, Observed(is_whole=True)
+        if observed.final is not None:
+            return
+        if is_closed(self._coding) or is_event_stream(body):
+            observed.note_unread()
+        elif len(body) <= MAX_ANSWER_BYTES:
+            if (text := repaired(body)) is not None:
+                with suppress(UnreadableAnswer, EventTooLarge, UpstreamError):
+                    self.provider.rewrite(self.request.body, self.call, text, found)
+            if found.final is not None:
+                self.attempt.observed = found
+            elif STATES_USAGE.search(body):
+                observed.note_unread()
 
     def _rewritten(self, body: bytes, observed: Observed) -> AnswerPart:
         """Return a complete answer for the caller, in whichever form it came.
