@@ -17,6 +17,7 @@ CONTENT_PER_FRAMING = (
     4  # bytes of content per byte of new budget; the shortest event of a stream has 34
 )
 FEW_PIECES = 64
+_END_OF_HEAD = re.compile(rb"\r*\n\r*\n")
 _STATUS_LINE = re.compile(rb"^HTTP/[0-9.]+ ([2-9][0-9]{2})(?![0-9])", re.MULTILINE)
 
 
@@ -33,6 +34,7 @@ class Answer:
         "_framing_bytes",
         "_head",
         "_informational",
+        "_is_odd",
         "_parser",
         "_pieces",
         "buffered_bytes",
@@ -58,22 +60,21 @@ class Answer:
         self._head = b""  # the received bytes, until the head is complete
         self._framing_bytes = 0.0  # framing bytes minus the budget that content added
         self._informational = 0
+        self._is_odd = False  # the head is not strict: it is read again, as soon as it is complete
         self._ends_at_close = False
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes of the answer into head and content."""
-        if not self.has_head:
-            self._head += data
-            if len(self._head) > MAX_HEAD_BYTES:
-                # Cut at the end of the largest allowed head, so that the limit does not depend on
-                # the pieces.
-                room = len(data) - (len(self._head) - MAX_HEAD_BYTES)
-                self._parse(data[:room])
-                if not self.has_head:
-                    self.close(f"a head of more than {MAX_HEAD_BYTES} bytes")
-                    return
-                data = data[room:]
+        if not self.has_head and len(self._head) + len(data) > MAX_HEAD_BYTES:
+            # Cut at the end of the largest allowed head, so that the limit does not depend on the
+            # pieces.
+            room = MAX_HEAD_BYTES - len(self._head)
+            self._parse(data[:room])
+            if not self.has_head:
+                self.close(f"a head of more than {MAX_HEAD_BYTES} bytes")
+                return
+            data = data[room:]
         self._parse(data)
 
     def close(self, reason: str | None) -> None:
@@ -138,9 +139,17 @@ class Answer:
             return
         had_head, buffered_bytes, pieces = self.has_head, self.buffered_bytes, len(self._pieces)
         assert self._parser is not None, "kept until the end"
+        if not had_head:
+            self._head += data
+            if self._is_odd and not (data := self._usual_form()):
+                return
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
+            if self._may_be_odd():
+                self._is_odd = True
+                self._parse(b"")
+                return
             self.may_keep_alive = False
             if not self.is_complete:
                 self.fault = self.fault or f"malformed HTTP: {error}"
@@ -153,6 +162,24 @@ class Answer:
         if self.is_complete or self.fault is not None:
             # it refers to this object: drop it here, not by the cyclic garbage collector
             self._parser = None
+
+    def _may_be_odd(self) -> bool:
+        """Return True if the parser gave up on a head that may be read in its usual form."""
+        if self.has_head or self._is_odd or self.fault is not None:
+            return False
+        return _STATUS_LINE.match(self._head.lstrip(b"\r\n")) is not None
+
+    def _usual_form(self) -> bytes:
+        """Return the received bytes with a strict head, for a new parser; empty until the head is
+        complete.
+        """
+        received = self._head.lstrip(b"\r\n")
+        end = _END_OF_HEAD.search(received)
+        if end is None:
+            return b""
+        self._parser = HttpResponseParser(self)
+        self._fields.clear()
+        return _usual_head(received[: end.start()]) + received[end.end() :]
 
     def _note_framing(self, received_bytes: int, content_bytes: int) -> None:
         """Record a fault if framing bytes exceed the content's allowance by too much."""
@@ -214,4 +241,24 @@ class Answer:
         if self.has_head:  # otherwise it is the end of an informational answer
             assert self._parser is not None, "it is calling"
             self.is_complete = True
-            self.may_keep_alive = self._parser.should_keep_alive()
+            # Another reader may see the end of an odd answer elsewhere (RFC 9112 §6.3).
+            self.may_keep_alive = self._parser.should_keep_alive() and not self._is_odd
+
+
+def _usual_head(head: bytes) -> bytes:
+    """Return a head with the liberties that RFC 9112 lets a recipient take: lines may end with LF
+    alone (§2.2), chunks win over a length, and equal lengths are one (§6.3).
+    """
+    lines = [line.removesuffix(b"\r") for line in head.split(b"\n")]
+    others, is_chunked = [], False
+    lengths: set[bytes] = set()
+    for line in lines:
+        name, _, value = line.partition(b":")
+        is_chunked = is_chunked or name.lower() == b"transfer-encoding"
+        if name.lower() == b"content-length":
+            lengths.update(length.strip(b" \t") for length in value.split(b","))
+        else:
+            others.append(line)
+    if lengths and not is_chunked:
+        others += [b"content-length: " + length for length in sorted(lengths)]
+    return b"\r\n".join(others) + b"\r\n\r\n"
