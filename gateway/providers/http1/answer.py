@@ -57,7 +57,7 @@ class Answer:
         self.buffered_bytes = 0
         self._pieces: list[bytes] = []
         self._fields: list[tuple[bytes, bytes]] = []
-        self._head = b""  # the received bytes, until the head is complete
+        self._head = b""  # the pieces before the one that completes the head
         self._framing_bytes = 0.0  # framing bytes minus the budget that content added
         self._informational = 0
         self._is_odd = False  # the head is not strict: it is read again, as soon as it is complete
@@ -139,21 +139,21 @@ class Answer:
             return
         had_head, buffered_bytes, pieces = self.has_head, self.buffered_bytes, len(self._pieces)
         assert self._parser is not None, "kept until the end"
-        if not had_head:
-            self._head += data
-            if self._is_odd and not (data := self._usual_form()):
-                return
+        if not had_head and self._is_odd and not (data := self._usual_form(data)):
+            return
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
-            if self._may_be_odd():
+            if self._may_be_odd(data):
                 self._is_odd = True
-                self._parse(b"")
+                self._parse(data)
                 return
             self.may_keep_alive = False
             if not self.is_complete:
                 self.fault = self.fault or f"malformed HTTP: {error}"
-        if had_head and not self.is_complete:
+        if not self.has_head:
+            self._head += data
+        elif had_head and not self.is_complete:
             self._note_framing(len(data), self.buffered_bytes - buffered_bytes)
         if (
             len(self._pieces) - pieces > FEW_PIECES
@@ -163,16 +163,17 @@ class Answer:
             # it refers to this object: drop it here, not by the cyclic garbage collector
             self._parser = None
 
-    def _may_be_odd(self) -> bool:
+    def _may_be_odd(self, data: bytes) -> bool:
         """Return True if the parser gave up on a head that may be read in its usual form."""
         if self.has_head or self._is_odd or self.fault is not None:
             return False
-        return _STATUS_LINE.match(self._head.lstrip(b"\r\n")) is not None
+        return _STATUS_LINE.match((self._head + data).lstrip(b"\r\n")) is not None
 
-    def _usual_form(self) -> bytes:
-        """Return the received bytes with a strict head, for a new parser; empty until the head is
-        complete.
+    def _usual_form(self, data: bytes) -> bytes:
+        """Return the received bytes with a strict head, for a new parser; empty until `data` makes
+        the head complete.
         """
+        self._head += data
         received = self._head.lstrip(b"\r\n")
         end = _END_OF_HEAD.search(received)
         if end is None:
@@ -229,7 +230,7 @@ class Answer:
             if coding is not None and coding.strip().lower() != "chunked":
                 self._refuse("a transfer coding that was not asked for")
             self._ends_at_close = coding is None and "content-length" not in headers
-        self.status, self.headers, self.has_head, self._head = status, headers, True, b""
+        self.status, self.headers, self.has_head = status, headers, True
 
     def on_body(self, piece: bytes) -> None:
         """Keep a piece of the content until `take`."""
