@@ -29,6 +29,7 @@ from gateway.errors import (
 from gateway.providers.http1.connection import UpstreamExchange
 from gateway.providers.http1.errors import (
     AnswerFailed,
+    AnswerMalformed,
     AnswerTimeout,
     AnswerTooLarge,
     ConnectFailed,
@@ -118,10 +119,19 @@ def answer_error(failed: AnswerFailed) -> RequestError:
     if isinstance(failed, AnswerTimeout):
         return UpstreamTimeout(str(failed))
     if isinstance(failed, AnswerTooLarge):
-        error = UpstreamError(f"{failed} It is not asked again: ask for less.")
-        error.is_final = True
-        return error
+        return _bought(f"{failed} It is not asked again: ask for less.")
+    if isinstance(failed, AnswerMalformed) and 200 <= failed.status < 300:
+        return _bought(f"{failed} It is not asked again.")
     return UpstreamError(str(failed))
+
+
+def _bought(message: str) -> UpstreamError:
+    """Return the error for an answer that was generated and cannot be used: nothing else is
+    tried.
+    """
+    error = UpstreamError(message)
+    error.is_final = True
+    return error
 
 
 class Target(NamedTuple):

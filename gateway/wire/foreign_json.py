@@ -10,6 +10,7 @@ decoding.
 
 from __future__ import annotations
 
+import json
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -40,6 +41,11 @@ MOST_OPEN, MOST_TOKENS = 64, 50_000
 # A text may end at the cut, also within an escape: each text is found at its first byte, once.
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
 _STARTS, _ENDS = (b"{", b"["), (b"}", b"]")
+# A member that may state how much was used, and any member.
+STATES_USAGE = re.compile(
+    rb'"[^"\\]{0,40}(?:usage|token|eval_count)[^"\\]{0,40}"\s*:', re.IGNORECASE
+)
+_MEMBER = re.compile(r'"\s*:')
 _check = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_text = msgspec.json.Decoder(str).decode
 _decode_items = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -285,6 +291,39 @@ def usages_within(
             inner = value[:MAX_SEARCHED_OBJECTS]
         if levels:
             todo.extend((one, levels - 1) for one in inner if isinstance(one, dict | list))
+
+
+def repaired(text: bytes) -> bytes | None:
+    """Return the object in a text that is no strict JSON, as JSON: its character set is another
+    one, it has `NaN` or raw control characters, or a prefix or a page stands around it.
+
+    None if there is no object, if other members stand beside it, or if a name stands in it twice:
+    then it is not certain which figure counts.
+    """
+    if not is_quick(text, most_bytes=MAX_WHOLE_BYTES):
+        return None
+    decoded = text.decode("utf-8", "replace")
+    start = decoded.find("{")
+    if start < 0:
+        return None
+    try:
+        value, end = _lenient.raw_decode(decoded, start)
+        return None if _MEMBER.search(decoded, end) else json.dumps(value).encode()
+    except (ValueError, RecursionError):
+        return None
+
+
+def _without_doubles(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object. Raises `ValueError` if a name stands in it twice."""
+    found = dict(members)
+    if len(found) < len(members):
+        raise ValueError("a name twice")
+    return found
+
+
+_lenient = json.JSONDecoder(
+    strict=False, parse_constant=lambda _: None, object_pairs_hook=_without_doubles
+)
 
 
 class _Open:

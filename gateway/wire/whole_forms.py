@@ -21,7 +21,7 @@ from gateway.wire.dialect import (
     UnreadableAnswer,
     UpstreamRequest,
 )
-from gateway.wire.foreign_json import closed_json
+from gateway.wire.foreign_json import closed_json, repaired
 from gateway.wire.openai.answer.chat import ChatStream
 from gateway.wire.openai.answer.responses import ResponseStream, rewrite_response
 from gateway.wire.openai.answer.shapes import FINAL_RESPONSE_EVENTS, UNREADABLE, decode_event
@@ -61,7 +61,8 @@ def usage_in_forms(
     body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
 ) -> TokenUsage | None:
     """Return the last usage that an error's body reports, whichever form it has: one object, a
-    list, events or lines, also a cut one. `usage_in` reads one object.
+    list, events or lines, also a cut one or one that is no strict JSON. `usage_in` reads one
+    object.
     """
     found = usage_in(body)
     if found is not None:
@@ -70,6 +71,8 @@ def usage_in_forms(
         found = usage_in(part) or found
     if found is None and (closed := closed_json(_last_value(body))):
         return usage_in_forms(closed, usage_in)
+    if found is None and (text := repaired(body)) is not None:
+        return usage_in(text)
     return found
 
 

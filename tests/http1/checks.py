@@ -125,6 +125,7 @@ def _check_reading(case: Case, answer: Answer, tally: Tally) -> None:
         assert not (reading.rest.strip(b"\r\n") and answer.may_keep_alive), (
             "the connection is not at its end"
         )
+        assert not (reading.is_odd and answer.may_keep_alive), "another reader may see another end"
     elif reading is not None:
         tally["refused, though readable"] += 1
 

@@ -4,12 +4,15 @@ It reads whole bytes, never pieces, and knows only framing. The client may refus
 this reading accepts; it must never understand one in another way. Two leniencies of the client's
 parser are harmless, because they move no border of an answer: line breaks before a status line,
 and odd bytes in its reason.
+
+An odd head has the liberties of RFC 9112 §2.2 and §6.3 (single line feeds, a length beside chunks,
+one length twice); the connection of such an answer is not used again.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-9]\d\d)(?: [^\r\n]*)?\Z")
 FIELD = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\r\n\0]*?)[ \t]*\Z")
@@ -26,11 +29,12 @@ class Unfinished(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A complete answer. `rest` are the bytes behind it."""
+    """A complete answer. `rest` are the bytes behind it. `is_odd`: its head has liberties."""
 
     status: int
     body: bytes
     rest: bytes
+    is_odd: bool = False
 
 
 def strictly(raw: bytes, *, is_closed: bool) -> Reading:
@@ -38,6 +42,32 @@ def strictly(raw: bytes, *, is_closed: bool) -> Reading:
 
     `is_closed`: the connection ended properly behind them.
     """
+    try:
+        return _reading(raw, is_closed=is_closed)
+    except (Unreadable, Unfinished):
+        usual = _usual(raw)
+        if usual is None:
+            raise
+    return replace(_reading(usual, is_closed=is_closed), is_odd=True)
+
+
+def _usual(raw: bytes) -> bytes | None:
+    """Return an answer with an odd head in its usual form; None for any other."""
+    found = re.match(rb"(HTTP/1\.[01] [2-9].*?)\r*\n\r*\n", raw.lstrip(b"\r\n"), re.DOTALL)
+    if found is None:
+        return None
+    head = re.sub(rb"\r?\n", b"\r\n", found[1])
+    length = re.compile(rb"\r\ncontent-length:([^\r\n]*)", re.IGNORECASE)
+    named = {one.strip(b" \t") for value in length.findall(head) for one in value.split(b",")}
+    if re.search(rb"\r\ntransfer-encoding:", head, re.IGNORECASE):
+        head = length.sub(b"", head)
+    elif len(named) == 1:
+        head = length.sub(b"", head) + b"\r\ncontent-length: " + named.pop()
+    return head + b"\r\n\r\n" + raw.lstrip(b"\r\n")[found.end() :]
+
+
+def _reading(raw: bytes, *, is_closed: bool) -> Reading:
+    """Return the answer in bytes with a strict head."""
     while True:
         head, found, rest = raw.lstrip(b"\r\n").partition(b"\r\n\r\n")
         if not found:

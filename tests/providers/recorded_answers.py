@@ -85,16 +85,48 @@ RECORDED = {
         b"abc",
         may_keep_alive=False,
     ),
+    # RFC 9112 lets a recipient take these, and close the connection.
+    "length and chunks": Recorded(
+        b"HTTP/1.1 200 OK\r\ncontent-length: 7\r\ntransfer-encoding: chunked\r\n\r\n"
+        + chunked(b"ok"),
+        200,
+        b"ok",
+        may_keep_alive=False,
+    ),
+    "chunks and length": Recorded(
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n"
+        + chunked(b"o", b"k"),
+        200,
+        b"ok",
+        may_keep_alive=False,
+    ),
+    "one length twice": Recorded(
+        HEAD + b"content-length: 2\r\nContent-Length: 2\r\n\r\nok",
+        200,
+        b"ok",
+        may_keep_alive=False,
+    ),
+    "a list of one length": Recorded(
+        HEAD + b"content-length: 2, 2\r\n\r\nok", 200, b"ok", may_keep_alive=False
+    ),
+    "bare line feeds": Recorded(
+        b"HTTP/1.1 200 OK\nx: a\ncontent-length: 2\n\nok", 200, b"ok", may_keep_alive=False
+    ),
+    "one bare line feed": Recorded(
+        b"HTTP/1.1 200 OK\r\nx: a\ntransfer-encoding: chunked\r\n\r\n" + chunked(b"ok"),
+        200,
+        b"ok",
+        may_keep_alive=False,
+    ),
+    "bare line feeds to close": Recorded(
+        b"HTTP/1.0 200 OK\nx: a\n\nok", 200, b"ok", may_keep_alive=False, ends_at_close=True
+    ),
 }
 
 MALFORMED = {
     "not HTTP": b"SSH-2.0-OpenSSH_9.6\r\n\r\n",
-    "length and chunks": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n"
-    b"transfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
-    "chunks and length": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n"
-    b"content-length: 2\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\nok!",
-    "a list of lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 2, 2\r\n\r\nok",
+    "a list of two lengths": b"HTTP/1.1 200 OK\r\ncontent-length: 2, 3\r\n\r\nok!",
     "negative length": b"HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
     "endless length": b"HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999999\r\n\r\n",
     "no chunk size": b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\nok\r\n",
@@ -104,7 +136,9 @@ MALFORMED = {
     "unknown coding": b"HTTP/1.1 200 OK\r\ntransfer-encoding: xchunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
     "NUL in a header": b"HTTP/1.1 200 OK\r\nx: a\0b\r\ncontent-length: 0\r\n\r\n",
     "folded header": b"HTTP/1.1 200 OK\r\nx: a\r\n b\r\ncontent-length: 0\r\n\r\n",
-    "bare line feeds": b"HTTP/1.1 200 OK\ncontent-length: 0\n\n",
+    "bare line feeds behind hints": b"HTTP/1.1 103 Early Hints\r\n\r\n"
+    b"HTTP/1.1 200 OK\ncontent-length: 0\n\n",
+    "bare line feeds in chunks": STREAM + b"2\nok\n0\n\n",
     "space in a header name": b"HTTP/1.1 200 OK\r\nx y: a\r\ncontent-length: 0\r\n\r\n",
     "no header name": b"HTTP/1.1 200 OK\r\n: a\r\ncontent-length: 0\r\n\r\n",
     "other protocol": b"HTTP/3.0 200 OK\r\ncontent-length: 0\r\n\r\n",

@@ -33,6 +33,7 @@ from tests.providers.scripted import (
 )
 
 T = TypeVar("T")
+NO_SUCCESS = {"not HTTP", "switching protocols", "short status"}
 
 
 def says(*pieces: bytes, ends: str = "waits") -> Script:
@@ -109,11 +110,23 @@ async def test_a_stream_comes_as_it_is_made() -> None:
 
 @pytest.mark.parametrize("name", MALFORMED)
 async def test_a_malformed_answer_is_an_error_and_ends_the_connection(name: str) -> None:
-    """It must not become an answer or a hang, and the socket is not used again."""
+    """It must not become an answer or a hang, and the socket is not used again. One whose status
+    is a success was bought, so nothing else is tried.
+    """
     async with serving(says(MALFORMED[name])) as server, calling() as client:
-        with pytest.raises(UpstreamError, match="up sent an answer that cannot be read"):
+        with pytest.raises(UpstreamError, match="up sent an answer that cannot be read") as caught:
             await client.fetch(server.port)
         assert client.counts == (0, 0)
+    assert caught.value.is_final is (name not in NO_SUCCESS)
+
+
+async def test_a_malformed_error_may_be_tried_elsewhere() -> None:
+    """It was refused, so it was not bought."""
+    raw = MALFORMED["two lengths"].replace(b"200 OK", b"503 No")
+    async with serving(says(raw)) as server, calling() as client:
+        with pytest.raises(UpstreamError) as caught:
+            await client.fetch(server.port)
+    assert not caught.value.is_final
 
 
 @pytest.mark.parametrize("ends", ["closes", "reset"])

@@ -4,6 +4,8 @@ has no socket, clock or await.
 
 from __future__ import annotations
 
+import re
+
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
 MAX_HEAD_BYTES = 64 * 1024  # for the answer's head and all informational answers before it
@@ -15,6 +17,8 @@ CONTENT_PER_FRAMING = (
     4  # bytes of content per byte of new budget; the shortest event of a stream has 34
 )
 FEW_PIECES = 64
+_END_OF_HEAD = re.compile(rb"\r*\n\r*\n")
+_STATUS_LINE = re.compile(rb"^HTTP/[0-9.]+ ([2-9][0-9]{2})(?![0-9])", re.MULTILINE)
 
 
 class Answer:
@@ -28,8 +32,9 @@ class Answer:
         "_ends_at_close",
         "_fields",
         "_framing_bytes",
-        "_head_bytes",
+        "_head",
         "_informational",
+        "_is_odd",
         "_parser",
         "_pieces",
         "buffered_bytes",
@@ -52,25 +57,24 @@ class Answer:
         self.buffered_bytes = 0
         self._pieces: list[bytes] = []
         self._fields: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
+        self._head = b""  # the pieces before the one that completes the head
         self._framing_bytes = 0.0  # framing bytes minus the budget that content added
         self._informational = 0
+        self._is_odd = False  # the head is not strict: it is read again, as soon as it is complete
         self._ends_at_close = False
         self._parser: HttpResponseParser | None = HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes of the answer into head and content."""
-        if not self.has_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > MAX_HEAD_BYTES:
-                # Cut at the end of the largest allowed head, so that the limit does not depend on
-                # the pieces.
-                room = len(data) - (self._head_bytes - MAX_HEAD_BYTES)
-                self._parse(data[:room])
-                if not self.has_head:
-                    self.close(f"a head of more than {MAX_HEAD_BYTES} bytes")
-                    return
-                data = data[room:]
+        if not self.has_head and len(self._head) + len(data) > MAX_HEAD_BYTES:
+            # Cut at the end of the largest allowed head, so that the limit does not depend on the
+            # pieces.
+            room = MAX_HEAD_BYTES - len(self._head)
+            self._parse(data[:room])
+            if not self.has_head:
+                self.close(f"a head of more than {MAX_HEAD_BYTES} bytes")
+                return
+            data = data[room:]
         self._parse(data)
 
     def close(self, reason: str | None) -> None:
@@ -88,6 +92,16 @@ class Answer:
         pieces = self._pieces
         self._pieces, self.buffered_bytes = [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def stated_status(self) -> int:
+        """Return the status in the answer's status line, also of a head that cannot be read; 0
+        without one. Informational answers do not count.
+        """
+        if self.has_head:
+            return self.status
+        line = _STATUS_LINE.search(self._head)
+        return 0 if line is None else int(line[1])
 
     @property
     def has_stated_end(self) -> bool:
@@ -125,13 +139,21 @@ class Answer:
             return
         had_head, buffered_bytes, pieces = self.has_head, self.buffered_bytes, len(self._pieces)
         assert self._parser is not None, "kept until the end"
+        if not had_head and self._is_odd and not (data := self._usual_form(data)):
+            return
         try:
             self._parser.feed_data(data)
         except (HttpParserError, HttpParserUpgrade) as error:
+            if self._may_be_odd(data):
+                self._is_odd = True
+                self._parse(data)
+                return
             self.may_keep_alive = False
             if not self.is_complete:
                 self.fault = self.fault or f"malformed HTTP: {error}"
-        if had_head and not self.is_complete:
+        if not self.has_head:
+            self._head += data
+        elif had_head and not self.is_complete:
             self._note_framing(len(data), self.buffered_bytes - buffered_bytes)
         if (
             len(self._pieces) - pieces > FEW_PIECES
@@ -140,6 +162,25 @@ class Answer:
         if self.is_complete or self.fault is not None:
             # it refers to this object: drop it here, not by the cyclic garbage collector
             self._parser = None
+
+    def _may_be_odd(self, data: bytes) -> bool:
+        """Return True if the parser gave up on a head that may be read in its usual form."""
+        if self.has_head or self._is_odd or self.fault is not None:
+            return False
+        return _STATUS_LINE.match((self._head + data).lstrip(b"\r\n")) is not None
+
+    def _usual_form(self, data: bytes) -> bytes:
+        """Return the received bytes with a strict head, for a new parser; empty until `data` makes
+        the head complete.
+        """
+        self._head += data
+        received = self._head.lstrip(b"\r\n")
+        end = _END_OF_HEAD.search(received)
+        if end is None:
+            return b""
+        self._parser = HttpResponseParser(self)
+        self._fields.clear()
+        return _usual_head(received[: end.start()]) + received[end.end() :]
 
     def _note_framing(self, received_bytes: int, content_bytes: int) -> None:
         """Record a fault if framing bytes exceed the content's allowance by too much."""
@@ -201,4 +242,24 @@ class Answer:
         if self.has_head:  # otherwise it is the end of an informational answer
             assert self._parser is not None, "it is calling"
             self.is_complete = True
-            self.may_keep_alive = self._parser.should_keep_alive()
+            # Another reader may see the end of an odd answer elsewhere (RFC 9112 §6.3).
+            self.may_keep_alive = self._parser.should_keep_alive() and not self._is_odd
+
+
+def _usual_head(head: bytes) -> bytes:
+    """Return a head with the liberties that RFC 9112 lets a recipient take: lines may end with LF
+    alone (§2.2), chunks win over a length, and equal lengths are one (§6.3).
+    """
+    lines = [line.removesuffix(b"\r") for line in head.split(b"\n")]
+    others, is_chunked = [], False
+    lengths: set[bytes] = set()
+    for line in lines:
+        name, _, value = line.partition(b":")
+        is_chunked = is_chunked or name.lower() == b"transfer-encoding"
+        if name.lower() == b"content-length":
+            lengths.update(length.strip(b" \t") for length in value.split(b","))
+        else:
+            others.append(line)
+    if lengths and not is_chunked:
+        others += [b"content-length: " + length for length in sorted(lengths)]
+    return b"\r\n".join(others) + b"\r\n\r\n"

@@ -528,7 +528,8 @@ class UpstreamExchange:
     def _malformed(self) -> AnswerFailed:
         """Return the error for an answer that cannot be parsed, with the fault."""
         return AnswerMalformed(
-            f"{self._name} sent an answer that cannot be read: {self._answer.fault}."
+            f"{self._name} sent an answer that cannot be read: {self._answer.fault}.",
+            status=self._answer.stated_status,
         )
 
 

@@ -61,6 +61,11 @@ class AnswerCut(AnswerFailed):
 class AnswerMalformed(AnswerFailed):
     """The bytes are no answer, or exceed a limit of `answer.py`."""
 
+    def __init__(self, message: str, *, status: int) -> None:
+        """Record the status in the answer's status line; 0 without one."""
+        super().__init__(message)
+        self.status = status
+
 
 class AnswerTooLarge(AnswerFailed):
     """The body is larger than its reader allows."""

@@ -38,6 +38,7 @@ from gateway.wire.dialect import (
     UpstreamRequest,
     written,
 )
+from gateway.wire.foreign_json import STATES_USAGE, repaired
 from gateway.wire.hidden_cache.answers import Written, without_cache
 from gateway.wire.observed import Observed
 from gateway.wire.prompt_text import has_prompt_text
@@ -231,7 +232,7 @@ class UpstreamAnswer(Struct, kw_only=True):
             try:
                 self._whole = await self.upstream.read(most_bytes)
             except RequestError as cut:
-                raise await self._cut(cut) from None
+                raise await self._cut(cut, most_bytes) from None
             self.attempt.observed.is_whole = True
         body = self._whole
         is_object = self._coding is None and body[:1] == b"{"  # nearly every answer
@@ -249,12 +250,12 @@ class UpstreamAnswer(Struct, kw_only=True):
         self._whole = None
         return rewritten
 
-    async def _cut(self, error: RequestError) -> RequestError:
+    async def _cut(self, error: RequestError, most_bytes: int) -> RequestError:
         """Return the error of a plain answer that broke off on its way, after recording any usage
         in the part that came. If any part came, the answer was bought, so the error is final.
         """
         part = b""
-        if not error.is_final:  # too large: its bytes are not held
+        if self.upstream.arrived_bytes() <= most_bytes:  # a larger one is not read
             with suppress(RequestError):
                 part = await self.upstream.chunk()
         if part and not part.isspace():  # a proxy may send blanks while it waits for the answer
@@ -284,10 +285,27 @@ class UpstreamAnswer(Struct, kw_only=True):
                 part = self._rewritten(body, observed)
             whole = self._write(part, self.attempt.cost_text)
         except (UnreadableAnswer, EventTooLarge) as problem:
-            if is_closed(self._coding) or is_event_stream(body):
-                self.attempt.observed.note_unread()
+            self._note_unreadable(body)
             raise self._unreadable(str(problem)) from None
         return self._without_credentials(whole) if self.attempt.observed.is_error else whole
+
+    def _note_unreadable(self, body: bytes) -> None:
+        """Record the usage in a complete answer that cannot be read, if it is certain. One that may
+        state another usage has no estimate.
+        """
+        observed, found = self.attempt.observed, Observed(is_whole=True)
+        if observed.final is not None:
+            return
+        if is_closed(self._coding) or is_event_stream(body):
+            observed.note_unread()
+        elif len(body) <= MAX_ANSWER_BYTES:
+            if (text := repaired(body)) is not None:
+                with suppress(UnreadableAnswer, EventTooLarge, UpstreamError):
+                    self.provider.rewrite(self.request.body, self.call, text, found)
+            if found.final is not None:
+                self.attempt.observed = found
+            elif STATES_USAGE.search(body):
+                observed.note_unread()
 
     def _rewritten(self, body: bytes, observed: Observed) -> AnswerPart:
         """Return a complete answer for the caller, in whichever form it came.
@@ -401,7 +419,9 @@ class UpstreamAnswer(Struct, kw_only=True):
                     return self._opener.take(is_end=True)
                 self._opener.feed(chunk)
         except BrokenCoding:
-            raise UpstreamError(self.cut_message) from None
+            broken = UpstreamError(self.cut_message)
+            broken.is_final = True  # it is no cut: a connection that breaks raises its own error
+            raise broken from None
 
     async def _assembled(self) -> bytes:
         """Read a stream to its end, and return it as the plain answer that the caller requested."""

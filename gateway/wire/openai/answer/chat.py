@@ -28,7 +28,7 @@ from gateway.wire.openai.answer.answer_splices import (
     without_timings,
     without_usage,
 )
-from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT, last_event
+from gateway.wire.openai.answer.last_event import DONE, DONE_EVENT, events_of_answer, last_event
 from gateway.wire.openai.answer.legal_words import (
     LEGAL,
     lacks_delta,
@@ -288,9 +288,13 @@ class ChatStream:
 
     def end(self) -> Sequence[AnswerPart]:
         """Return the last event of a body that has ended, if only the event's blank line is
-        missing.
+        missing; those of a whole answer that came in place of a stream.
         """
-        event = last_event(self._splitter.end(), self.observed)
+        rest, observed = self._splitter.end(), self.observed
+        is_all = not observed.has_content and observed.upstream_id is None
+        if rest and is_all and (events := events_of_answer(rest.strip())):
+            return [self._rewritten_event(event) for event in events]
+        event = last_event(rest, observed)
         return [self._rewritten_event(event)] if event else []
 
     def _rewritten_event(self, event: bytes) -> AnswerPart:
