@@ -8,6 +8,7 @@ import dataclasses
 import gc
 import os
 import random
+import signal
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,6 +33,11 @@ hypothesis.settings.register_profile(
 hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2000)
 hypothesis.settings.load_profile(PROFILE)
 
+# A suite in the background, or under `nohup`, ignores these, and children inherit that. They do not
+# inherit a function.
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
+    if signal.getsignal(number) is signal.SIG_IGN:
+        signal.signal(number, lambda *_: None)
 
 # The files that take longest start first: at the end no worker then runs one of them alone.
 LONG_FILES = (

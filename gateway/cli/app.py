@@ -186,6 +186,7 @@ class Root(TyperGroup):
             raise
         except typer.TyperException as wrong:
             wrong.message = wrong.message.removeprefix("Value error, ")  # pydantic's word
+            _show_filter(wrong)
             raise
         except (typer.Exit, EOFError):
             raise  # Typer's own
@@ -275,6 +276,20 @@ def _make_streams_usable() -> None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - open until the process ends
         elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+
+
+def _show_filter(wrong: Any) -> None:
+    """Put the filter into an error about an option that is a dimension of a report: --team X."""
+    name = str(getattr(wrong, "option_name", None) or "").removeprefix("--").replace("-", "_")
+    options = (
+        [option for param in wrong.ctx.command.params for option in param.opts] if name else []
+    )
+    if "--where" not in options or f"--{name}" in options:
+        return
+    from gateway.reports.dimensions import Dimension
+
+    if name in set(Dimension):
+        wrong.possibilities = [f"--where {name}=VALUE"]
 
 
 def _drop_output() -> None:

@@ -120,7 +120,13 @@ def close(
     with toolbox.open_approving() as stores:
         billed = _billed(toolbox, stores, wanted)
         with toolbox.open_reports() as reports:
-            _show_open(reports.month_status(wanted, billed=billed), accepted)
+            found = reports.month_status(wanted, billed=billed)
+        _show_open(found, accepted)
+        if not found.attempts:
+            note(
+                f"The ledger has no attempts in {wanted:%Y-%m}. Attempts that come late for a "
+                "closed month are posted to the oldest open one."
+            )
         if not yes:
             confirm(f"Close {wanted:%Y-%m}?", done="changed", act="go on")
         closed = stores.months.close(

@@ -6,8 +6,10 @@ A remedy for a superuser is a finding with its SQL. The embedded server has it d
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gateway.domain.checks import Check, Status
 
@@ -15,7 +17,55 @@ DURABLE = frozenset({"on", "remote_apply"})  # values of synchronous_commit that
 QUEUE_WARN_SHARE = 0.5  # of the queue of notifications; a full one stops policies and revocations
 ROLE_RIGHTS = "rights of roles"  # the check of the rights that a fresh database has
 MOST_NAMED = 5  # of the findings in one line
+SHORTEST_MS = 1000  # of a limit that holds until a session has set its own
+SERVER = "the server"  # the place of a setting that no login and no database has
 TEMP_FILE_LIMIT = "8GB"  # of one session; sorting a month of ten million events takes 3 GB
+
+
+_MS = {"": 1.0, "us": 0.001, "ms": 1.0, "s": 1e3, "min": 6e4, "h": 3.6e6, "d": 8.64e7}
+
+
+def _is_short(limit: str) -> bool:
+    """Return True for a limit of time that a session's first statement may exceed; 0 is none."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*(\w*)\s*", limit)
+    return found is not None and 0 < float(found[1]) * _MS.get(found[2], 1.0) < SHORTEST_MS
+
+
+class _Unsuitable(NamedTuple):
+    """The values of a setting that Tollgate cannot work with, and their effect."""
+
+    has: Callable[[str], bool]
+    status: Status
+    effect: str
+
+
+_SHORT = _Unsuitable(
+    _is_short,
+    Status.WARN,
+    "it holds until a session of Tollgate has set its own, so Postgres may end each new one",
+)
+# The settings of a server, database or login that reach Tollgate's sessions: these set all others
+# for themselves.
+UNSUITABLE = {
+    "synchronous_commit": _Unsuitable(
+        lambda value: value not in DURABLE,
+        Status.WARN,
+        "Tollgate's sessions ask for on, but changes by hand may be undone by a crash",
+    ),
+    "statement_timeout": _SHORT,
+    "transaction_timeout": _SHORT,
+    "idle_session_timeout": _SHORT,
+    "default_transaction_read_only": _Unsuitable(
+        lambda value: value.lower() in ("on", "true", "yes", "1"),
+        Status.FAIL,
+        "nothing is booked. Hosts set it while the disk is full: make room first",
+    ),
+    "session_replication_role": _Unsuitable(
+        lambda value: value.lower() != "origin",
+        Status.FAIL,
+        "the triggers that keep booked events and the audit log do not run",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +92,11 @@ class HeldLock:
 class ServerFacts:
     """The settings and rights of a server, as any login may read them.
 
-    `weak_commits` are the places (server, database or role) that set `synchronous_commit` to a
-    value below `on`. `public_writes` are the functions with which every login may write to the
-    disk, `public_locks` those with which it may take advisory locks. Of the logins beside the
-    gateway's, `talkative` are those whose statements and errors reach the server's log, and
-    `unlimited` those without a limit of connections. `read_limit` is the number that suits a
+    `settings` are places (`SERVER`, or `DATABASE` or `ROLE` as in SQL), the names of `UNSUITABLE`
+    that they set, and the values. `public_writes` are the functions with which every login may
+    write to the disk, `public_locks` those with which it may take advisory locks. Of the logins
+    beside the gateway's, `talkative` are those whose statements and errors reach the server's log,
+    and `unlimited` those without a limit of connections. `read_limit` is the number that suits a
     reader's; `owner` is the owner of the tables.
 
     `lost_rights` are those of Tollgate's roles without which a program fails, `loose_rights` the
@@ -57,7 +107,7 @@ class ServerFacts:
     database: str
     fsync: bool
     full_page_writes: bool
-    weak_commits: tuple[tuple[str, str], ...]
+    settings: tuple[tuple[str, str, str], ...]
     standbys: int
     synchronous_standbys: str
     owner: str
@@ -80,7 +130,7 @@ class ServerFacts:
 def server_checks(facts: ServerFacts) -> Iterator[Check]:
     """Yield the checks of durability, of the rights of every login, of connections and of locks."""
     yield _durability(facts)
-    yield from _weak_commits(facts)
+    yield from _settings(facts)
     if facts.standbys and not facts.synchronous_standbys:
         yield Check(
             "standbys",
@@ -153,18 +203,21 @@ def _durability(facts: ServerFacts) -> Check:
     )
 
 
-def _weak_commits(facts: ServerFacts) -> Iterator[Check]:
-    """Yield a warning for each place that lets commits of other sessions not wait for the disk."""
-    for place, value in facts.weak_commits:
-        yield Check(
-            "synchronous_commit",
-            Status.WARN,
-            f"{place} sets it to {value}: Tollgate's sessions ask for on, but changes "
-            "by hand may be undone by a crash",
-            f"ALTER {place} RESET synchronous_commit;"
-            if place.startswith(("ROLE", "DATABASE"))
-            else "as a superuser: ALTER SYSTEM RESET synchronous_commit; SELECT pg_reload_conf();",
-        )
+def _settings(facts: ServerFacts) -> Iterator[Check]:
+    """Yield a finding for each place that sets what Tollgate cannot work with; the server's own
+    value only if no login or database explains it.
+    """
+    found = [setting for setting in facts.settings if UNSUITABLE[setting[1]].has(setting[2])]
+    for place, name, value in found:
+        if place != SERVER:
+            remedy = f"as an administrator: ALTER {place} RESET {name};"
+        elif any(other != SERVER and name == explained for other, explained, _ in found):
+            continue
+        else:
+            remedy = f"as a superuser: ALTER SYSTEM RESET {name}; SELECT pg_reload_conf();"
+        unsuitable = UNSUITABLE[name]
+        finding = f"{place} sets it to {value}: {unsuitable.effect}"
+        yield Check(name, unsuitable.status, finding, remedy)
 
 
 def _rights(facts: ServerFacts) -> Check:

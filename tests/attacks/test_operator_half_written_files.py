@@ -38,11 +38,6 @@ from gateway.cli.app import run_cli
 from gateway.cli.terminal.replaced_file import replaced_file
 import gateway.cli.team as team
 
-if sys.argv[2:] == ["terminal"]:  # the tests may run where these signals are ignored
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
 @team.app.command("hold-up")
 def hold_up() -> None:
     with replaced_file(Path(sys.argv[1])) as out:
@@ -102,7 +97,7 @@ def test_a_stopped_command_leaves_no_unfinished_file(tmp_path: Path, number: int
     folder = tmp_path / "out"
     folder.mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-c", HELD_UP, str(folder / "events.csv"), "terminal"], cwd=REPOSITORY
+        [sys.executable, "-c", HELD_UP, str(folder / "events.csv")], cwd=REPOSITORY
     )
     try:
         eventually(lambda: any(folder.iterdir()), "the new file", within_s=LIMIT_S)

@@ -11,8 +11,12 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from gateway.domain.checks import Status
+from gateway.domain.database_server import server_checks
+from gateway.errors import DatabaseUnavailable
 from gateway.storage.ledger.ledger import Ledger
-from gateway.storage.postgres.database import SESSION, Database
+from gateway.storage.postgres.database import SESSION, Database, Session
+from gateway.storage.postgres.server_facts import read_facts
 from tests.storage.factories import event
 
 # Settings by which a server, database or login changes how a session reads, writes or ends; other
@@ -54,6 +58,7 @@ ODD = {
     "intervalstyle": "sql_standard",
     "quote_all_identifiers": "on",
     "search_path": "public, pg_catalog",
+    "statement_timeout": "1ms",
     "standard_conforming_strings": "off",
     "timezone": "America/Havana",
     "transaction_timeout": "50ms",
@@ -89,6 +94,62 @@ def test_a_session_reads_and_writes_as_ever(database_url: str, name: str) -> Non
         ledger.write([event(1)])
         with database.connect() as session:
             assert session.execute("SELECT count(*) FROM tollgate.usage_events").fetchone() == (1,)
+
+
+def test_doctor_names_each_place_of_a_setting_that_tollgate_cannot_work_with(
+    database_url: str,
+) -> None:
+    """The gateway's log pointed at `doctor`, and `doctor` at the gateway's log: the limit of 1 ms
+    was of the gateway's own login, and the message named another limit of 30 s.
+    """
+    dbname = conninfo_to_dict(database_url)["dbname"]
+    with psycopg.connect(database_url, autocommit=True) as owner:
+        user = owner.execute("SELECT quote_ident(current_user)").fetchone()
+        assert user is not None
+        for place, setting in (
+            (f"ROLE {user[0]} IN DATABASE {dbname}", "statement_timeout = '200ms'"),
+            (f"DATABASE {dbname}", "statement_timeout = '1min'"),
+            (f"DATABASE {dbname}", "default_transaction_read_only = on"),
+        ):
+            owner.execute(f"ALTER {place} SET {setting}".encode())
+    with closing(Database(database_url)) as database:
+        found = {
+            (check.name, check.status): check.remedy
+            for check in server_checks(read_facts(database))
+            if check.name in ("statement_timeout", "default_transaction_read_only")
+        }
+    assert found == {
+        ("statement_timeout", Status.WARN): f"as an administrator: ALTER ROLE {user[0]} IN "
+        f"DATABASE {dbname} RESET statement_timeout;",
+        ("default_transaction_read_only", Status.FAIL): "as an administrator: ALTER DATABASE "
+        f"{dbname} RESET default_transaction_read_only;",
+    }
+
+
+class Cut(Session):
+    """A session whose every statement runs into its login's limit."""
+
+    def execute(self, *_args: object, **_options: object) -> psycopg.Cursor[object]:
+        raise psycopg.errors.QueryCanceled("canceling statement due to statement timeout")
+
+
+def test_a_login_whose_every_statement_is_cut_is_named(database_url: str) -> None:
+    """The message named Tollgate's own limit, which no session had reached yet."""
+
+    class OfCutSessions(Database):
+        """A database that opens such sessions."""
+
+        def _opened(self) -> Session:
+            opened = super()._opened()
+            opened.__class__ = Cut
+            return opened
+
+    with (
+        closing(OfCutSessions(database_url)) as database,
+        pytest.raises(DatabaseUnavailable, match=r"ALTER ROLE .* RESET statement_timeout"),
+        database.begin(),
+    ):
+        pass
 
 
 def test_a_function_of_a_stranger_does_not_run_as_the_gateway(database_url: str) -> None:

@@ -68,8 +68,11 @@ def test_a_stream_that_is_not_read_ends_and_is_settled(start_gateway: StartGatew
             connection.sendall(piece)
 
     with contextlib.contextmanager(raw_upstream)({"m": endless}) as upstream:
+        # The answer is read on without its caller: by default for 16,384 events, here of 1 GB.
         gateway = start_gateway(
-            two_teams(upstream.url, model="m", provider="openai_compatible"), write_s=1
+            two_teams(upstream.url, model="m", provider="openai_compatible"),
+            write_s=1,
+            abandoned_events=10,
         )
         with connected(gateway, receive_buffer=4096) as connection:
             connection.sendall(request(gateway, question(stream=True), team="red"))

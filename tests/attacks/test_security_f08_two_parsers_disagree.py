@@ -157,3 +157,48 @@ def test_duplicate_names_pass_in_schemas_labels_and_text(members: str) -> None:
     """Names decide nothing in schemas, labels and text."""
     sent = b'{"model":"m",%b}' % members.encode()
     assert prepare(read_request(Operation.CHAT, sent), {}) == sent
+
+
+CALL = '{"id":"c","type":"function","function":{"name":"f","arguments":"%s"}}'
+LONG, SHORT = (f'"tool_calls":[{CALL % ("x" * length)}]' for length in (4_000, 1))
+HIDDEN = LONG.replace("tool", "\\u0074ool")
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('"content":"%s"' % ("x" * 4_000), '"content":"x"'),
+        (LONG, SHORT),
+        (HIDDEN, SHORT),
+        (LONG, '"tool_calls":null'),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_text_that_is_named_twice_is_bounded_by_both(
+    first: str, second: str, is_first: bool
+) -> None:
+    """Messages of text alone pass. An upstream that reads either one reads no more than is held;
+    the calls of tools count twice, because templates write them out.
+    """
+
+    def bounded(*members: str) -> int:
+        named = ",".join(('"role":"assistant"', *members))
+        sent = messages(f"[{{{named}}}]")
+        read = read_request(Operation.CHAT, sent)
+        assert prepare(read, {}) == sent, "the same bytes are bounded and sent"
+        assert read.facts.features == frozenset()
+        assert read.facts.expansion_tokens is not None
+        return read.facts.body_bytes + read.facts.expansion_tokens
+
+    both = bounded(*((first, second) if is_first else (second, first)))
+    alone = first.replace("\\u0074", "t")
+    assert both >= max(bounded(alone), bounded(second))
+
+
+def test_ordinary_calls_count_as_before() -> None:
+    """A larger hold of an ordinary conversation would refuse what its budget can pay."""
+    calls = [json.loads(CALL % "x")]
+    for letter, of_its_id in (("a", 0), ("é", 9)):
+        turn = {"role": "assistant", "content": f'{letter} "tool_calls": 1', "tool_calls": calls}
+        facts = read_request(Operation.CHAT, messages(json.dumps([turn]))).facts
+        assert facts.expansion_tokens == len(json.dumps(calls)) + of_its_id

@@ -152,6 +152,28 @@ def test_a_message_offers_only_what_its_command_takes(capfd: pytest.CaptureFixtu
     assert capfd.readouterr().err == "A page starts at row 0 or later; got -3.\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("report", "spend", "--team", "demo"), "(Possible options: --where team=VALUE)"),
+        (
+            ("export", "events", "--cost-centre", "x"),
+            "(Possible options: --where cost_centre=VALUE",
+        ),
+        (("export", "events", "--demo"), "(Possible options: --month, --to)"),
+        (("month", "status", "--team", "x"), "No such option: --team"),
+    ],
+)
+def test_a_dimension_that_is_no_option_leads_to_its_filter(
+    arguments: tuple[str, ...], hint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A newcomer guesses `--team`, as of other commands, and was offered `--demo` and `--to`."""
+    assert without_database(*arguments) == 2
+    shown = capfd.readouterr().err
+    assert hint in shown
+    assert ("--where" in shown) == ("--where" in hint)
+
+
 @pytest.mark.parametrize("command", [["show"], ["export"], ["rollback", "--yes"]])
 @pytest.mark.parametrize("number", ["0", "77", "2147483648", "9" * 20])
 def test_a_number_that_is_no_version_is_a_finding(

@@ -69,6 +69,13 @@ def test_every_command_that_changes_something_takes_yes() -> None:
     assert found == CHANGE_NOTHING
 
 
+def test_a_reason_has_one_name() -> None:
+    """`policy rollback` alone refused --reason. A rate's reason in the audit log is its source."""
+    for path, command in commands():
+        names = {name for parameter in command.params for name in parameter.opts}
+        assert "--reason" in names or names.isdisjoint({"--message", "-m"}), path
+
+
 def test_every_documented_command_exists() -> None:
     """Documentation of removed commands misleads."""
     known = [path for path, _ in commands()]

@@ -107,6 +107,16 @@ def test_a_month_closes_only_with_each_check_settled_or_accepted(
     assert cli("month", "close", "2026-10", "--yes").code == 1
 
 
+def test_a_month_without_attempts_closes_with_a_note(cli: Cli, database: Database) -> None:
+    """September of an installation of today closed without a word."""
+    empty = cli("month", "close", "2026-09", "--yes", *ACCEPT)
+    assert empty.code == 0, empty
+    assert "The ledger has no attempts in 2026-09. Attempts that come late" in empty.err
+    spend(database)
+    with_attempts = cli("month", "close", "2026-10", "--yes", *ACCEPT)
+    assert "no attempts" not in with_attempts.err
+
+
 def test_verify_names_what_was_changed_past_tollgate(cli: Cli, database: Database) -> None:
     """A superuser can switch a trigger off; the hash shows it."""
     spend(database)

@@ -145,7 +145,7 @@ def test_a_rollback_is_a_new_version_with_the_old_document(applied: Cli, policy_
     assert "~ team search\n      data_class: public → internal\n" in back.err
     assert applied.ok("policy", "export") == EXAMPLE
     applied.ok(
-        "policy", "rollback", "2", "--yes", "--no-wait", "--message", "it was right after all"
+        "policy", "rollback", "2", "--yes", "--no-wait", "--reason", "it was right after all"
     )
     assert applied.ok("policy", "export") == policy_file.read_text()
     history = json.loads(applied.ok("policy", "history", "--format", "json"))

@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from gateway.domain.checks import Status
-from gateway.domain.database_server import HeldLock, ServerFacts, server_checks
+from gateway.domain.database_server import UNSUITABLE, HeldLock, ServerFacts, server_checks
 
 GOOD = ServerFacts(
     database="ledger",
     fsync=True,
     full_page_writes=True,
-    weak_commits=(),
+    settings=(),
     standbys=0,
     synchronous_standbys="",
     owner="tollgate",
@@ -33,6 +33,24 @@ GOOD = ServerFacts(
 HELD = HeldLock("policies", 7, "ada", "psql")
 
 
+USUAL = {
+    "synchronous_commit": "remote_apply",
+    "statement_timeout": "5min",
+    "transaction_timeout": "0",
+    "idle_session_timeout": "1000",
+    "default_transaction_read_only": "off",
+    "session_replication_role": "origin",
+}
+
+
+def test_usual_settings_have_no_finding() -> None:
+    """Each login of a careful administrator has limits; Tollgate's sessions set their own."""
+    settings = tuple(("ROLE x", name, value) for name, value in USUAL.items())
+    assert settings
+    assert USUAL.keys() == UNSUITABLE.keys()
+    assert list(server_checks(replace(GOOD, settings=settings))) == list(server_checks(GOOD))
+
+
 def test_a_good_server_has_no_finding() -> None:
     """A warning that is always there is not read."""
     assert {check.status for check in server_checks(GOOD)} == {Status.OK}
@@ -46,16 +64,40 @@ def test_a_good_server_has_no_finding() -> None:
         (replace(GOOD, fsync=False), "durability", Status.FAIL, "SET fsync = on"),
         (replace(GOOD, full_page_writes=False), "durability", Status.WARN, "full_page_writes = on"),
         (
-            replace(GOOD, weak_commits=(('ROLE "x"', "off"),)),
+            replace(GOOD, settings=(('ROLE "x"', "synchronous_commit", "off"),)),
             "synchronous_commit",
             Status.WARN,
             'ALTER ROLE "x" RESET synchronous_commit;',
         ),
         (
-            replace(GOOD, weak_commits=(("the server", "local"),)),
+            replace(GOOD, settings=(("the server", "synchronous_commit", "local"),)),
             "synchronous_commit",
             Status.WARN,
             "ALTER SYSTEM RESET synchronous_commit;",
+        ),
+        (
+            replace(
+                GOOD,
+                settings=(
+                    ('ROLE "x" IN DATABASE "y"', "statement_timeout", "0.9 s"),
+                    ("the server", "statement_timeout", "900"),
+                ),
+            ),
+            "statement_timeout",
+            Status.WARN,
+            'ALTER ROLE "x" IN DATABASE "y" RESET statement_timeout;',
+        ),
+        (
+            replace(GOOD, settings=(("DATABASE y", "default_transaction_read_only", "on"),)),
+            "default_transaction_read_only",
+            Status.FAIL,
+            "ALTER DATABASE y RESET default_transaction_read_only;",
+        ),
+        (
+            replace(GOOD, settings=(("ROLE ALL", "session_replication_role", "replica"),)),
+            "session_replication_role",
+            Status.FAIL,
+            "ALTER ROLE ALL RESET session_replication_role;",
         ),
         (replace(GOOD, standbys=1), "standbys", Status.WARN, "synchronous_standby_names"),
         (replace(GOOD, public_writes=("lo_creat(integer)",)), "rights", Status.WARN, "lo_creat"),

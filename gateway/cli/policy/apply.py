@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from gateway.services.stores import Stores
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-MessageOption = Annotated[str, typer.Option("--message", "-m", help="Why, for the history.")]
+MessageOption = Annotated[
+    str, typer.Option("--message", "-m", "--reason", help="Why, for the history.")
+]
 NoWaitOption = Annotated[
     bool, typer.Option("--no-wait", help="Do not wait until it is live everywhere.")
 ]

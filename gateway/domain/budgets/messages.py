@@ -4,6 +4,7 @@ the reset time and the next step.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
@@ -202,6 +203,19 @@ def unpriced(
         f"'{where}' costs. Nothing was sent. Leave it out, use a route whose price says it, or ask "
         f"an admin for one of these at the deployment: {', or '.join(remedies)}."
     )
+
+
+def all_needs(*, rates: Iterable[str], names: Iterable[str | None]) -> str:
+    """Return the sentence with all `rates` and listed `names` that a refused request needs, so that
+    its admin adds them at once; empty for a single one.
+    """
+    named = list(dict.fromkeys(name for name in names if name is not None))
+    needs = [f"`{rate}`" for rate in dict.fromkeys(rates)]
+    if len(needs) + len(named) < 2:
+        return ""
+    if listed := listed_text(named):
+        needs.append(f"`{listed}`")
+    return f" The rates and names of all that it asks for: {', '.join(needs)}."
 
 
 def _listed(name: str | None) -> str | None:

@@ -34,7 +34,7 @@ from gateway.domain.request.unpriced import (
     dearest_write_usd_per_mtok,
     unbounded_member,
     unbounded_places,
-    unpriced_kind,
+    unpriced_kinds,
 )
 
 # If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
@@ -57,7 +57,7 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
     `output_cap_tokens` is the maximum of one answer that is sent upstream, None to send none.
     `is_certain` is False if nothing bounds the attempt: the figures are then a guess, and no hard
     budget can rely on them. `rounds` is None for a request without tools that the provider runs.
-    `unpriced` is the kind without a rate that a hard budget cannot hold.
+    `missing` are the kinds without a rate, and the members, that a hard budget cannot hold.
     """
 
     input_tokens: int
@@ -66,7 +66,12 @@ class Bound(Struct, frozen=True, kw_only=True, gc=False):
     output_cap_tokens: int | None
     is_certain: bool
     rounds: Rounds | None = None
-    unpriced: Unpriced | None = None
+    missing: tuple[Unpriced, ...] = ()
+
+    @property
+    def unpriced(self) -> Unpriced | None:
+        """Return the first thing that a hard budget cannot hold, which the refusal explains."""
+        return self.missing[0] if self.missing else None
 
     @property
     def tokens(self) -> int:
@@ -177,18 +182,18 @@ def _with_kinds(
     deployment: Deployment,
     price: Price,
 ) -> Bound:
-    """Return the bound of a hard budget with the kinds that cost more than plain input, or with the
-    first one that has no rate. `features` are those that reach the deployment.
+    """Return the bound of a hard budget with the kinds that cost more than plain input, or with
+    those that have no rate. `features` are those that reach the deployment.
     """
     rounds = bound.rounds
-    unpriced = unpriced_kind(facts, features, deployment, price)
+    missing = unpriced_kinds(facts, features, deployment, price)
     places, factor = unbounded_places(facts, features, deployment), deployment.unlisted.factor
-    if places and factor is None and unpriced is None:
-        unpriced = unbounded_member(places[0])
-    if unpriced is None and rounds is not None:
-        unpriced = rounds.unpriced
-    if unpriced is not None:
-        return replace(bound, unpriced=unpriced, is_certain=False)
+    if places and factor is None:
+        missing += tuple(map(unbounded_member, places))
+    if rounds is not None:
+        missing += rounds.missing
+    if missing:
+        return replace(bound, missing=missing, is_certain=False)
     times = factor if places and factor is not None else 1
     if deployment.is_self_hosted:
         return replace(bound, nusd=min(ceil(bound.nusd * times), MOST_NUSD))

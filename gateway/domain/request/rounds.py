@@ -62,7 +62,7 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     unbounded: HostedTool | None = None
     most_rounds: int | None = None
     fee: UncountedFee | None = None
-    unpriced: Unpriced | None = None
+    missing: tuple[Unpriced, ...] = ()
 
     @property
     def changes_body(self) -> bool:
@@ -94,7 +94,7 @@ def rounds_of(
         listed = {rate.kind for rate in price.rates}
         rows = [_row_of(tool, at, deployment, listed) for tool in tools]
         has_argument = any(
-            _fee_argument(tool, row, deployment, listed) is not None
+            _fee_arguments(tool, row, deployment, listed)
             for tool, row in zip(tools, rows, strict=True)
         )
         if model is not None:
@@ -143,7 +143,7 @@ class _Plan:
         self._rows: list[ToolFacts] = []
         self._stated = self._held = 0
         self._unbounded: tuple[HostedTool, int | None] | None = None
-        self._unpriced: Unpriced | None = None
+        self._missing: list[Unpriced] = []
         self._has_fee = False
 
     def add(self, tool: HostedTool) -> None:
@@ -151,9 +151,9 @@ class _Plan:
         row = _row_of(tool, self._at, self._deployment, self._listed)
         limit = self._limit_of(row, tool)
         most = _least(row.most_rounds, self._at.most_rounds)
-        missing = None if tool is _UNNAMED else self._missing_fee(tool, row)
+        missing = () if tool is _UNNAMED else self._missing_fees(tool, row)
         drops = self._deployment.hosted_tools is HostedToolsRule.DROP and tool.can_leave_out
-        if missing is not None and drops:
+        if missing and drops:
             self._left_out.append(tool)
             return
         if row.reads_again is False and limit is None:
@@ -174,7 +174,7 @@ class _Plan:
             self._unbounded = (tool, most)
         self._rows.append(row)
         self._has_fee |= not row.is_free
-        self._unpriced = self._unpriced or missing
+        self._missing += missing
 
     def add_model(self, model: SearchModels) -> None:
         """Add the rounds of a model that searches by itself: as many as its provider states, else
@@ -183,7 +183,7 @@ class _Plan:
         row = _row_of_model(model, self._deployment, self._listed)
         self._rows.append(row)
         if (kind := self._unpriced_kind(row)) is not None:
-            self._unpriced = self._unpriced or unpriced_model(kind)
+            self._missing.append(unpriced_model(kind))
         if model.tool.most_rounds is None:
             self._held = self._most
         else:
@@ -215,19 +215,19 @@ class _Plan:
             unbounded=tool,
             most_rounds=most,
             fee=_uncounted(self._rows, self._deployment, model),
-            unpriced=self._unpriced,
+            missing=tuple(self._missing),
         )
 
-    def _missing_fee(self, tool: HostedTool, row: ToolFacts) -> Unpriced | None:
-        """Return the missing rate of a tool's calls, or the argument that its rate may not cover;
-        None if the rate is known.
+    def _missing_fees(self, tool: HostedTool, row: ToolFacts) -> tuple[Unpriced, ...]:
+        """Return the missing rate of a tool's calls, or the arguments that its rate may not cover;
+        empty if the rate is known.
         """
         if (kind := self._unpriced_kind(row)) is not None:
-            return unpriced_call(tool, kind)
-        argument = _fee_argument(tool, row, self._deployment, self._listed)
-        if argument is None:
-            return None
-        return unpriced_argument(tool, argument, TokenKind(row.bills_as or row.unknown_fee or ""))
+            return (unpriced_call(tool, kind),)
+        return tuple(
+            unpriced_argument(tool, argument, TokenKind(row.bills_as or row.unknown_fee or ""))
+            for argument in _fee_arguments(tool, row, self._deployment, self._listed)
+        )
 
     def _unpriced_kind(self, row: ToolFacts) -> TokenKind | None:
         """Return the kind of a tool's calls if neither the price nor the provider states its fee.
@@ -270,20 +270,19 @@ def _as_listed(
     return replace(row, bills_as=None, is_counted=True, most_call_usd=Decimal(0))
 
 
-def _fee_argument(
+def _fee_arguments(
     tool: HostedTool, row: ToolFacts, deployment: Deployment, listed: Collection[TokenKind]
-) -> str | None:
-    """Return the first argument of a tool that changes the fee of its calls, or may: only if the
-    price has their rate, which stands for calls without it. A deployment may list it.
+) -> list[str]:
+    """Return the arguments of a tool that change the fee of its calls, or may: only if the price
+    has their rate, which stands for calls without them. A deployment may list them.
     """
     kind = row.bills_as or row.unknown_fee
     if not tool.arguments or deployment.is_self_hosted or kind not in listed:
-        return None
+        return []
     names = deployment.listed
-    return next(
-        (one for one in tool.arguments if one not in names and one.partition("=")[0] not in names),
-        None,
-    )
+    return [
+        one for one in tool.arguments if one not in names and one.partition("=")[0] not in names
+    ]
 
 
 def _facts_of(tool: HostedTool, at: ToolsAt) -> ToolFacts:

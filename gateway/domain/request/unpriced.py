@@ -107,11 +107,11 @@ def unbounded_member(place: str) -> Unpriced:
     return Unpriced(where=place, field=None, listed_as=listed_name(place), is_unbounded=True)
 
 
-def unpriced_kind(
+def unpriced_kinds(
     facts: RequestFacts, features: frozenset[str], deployment: Deployment, price: Price
-) -> Unpriced | None:
-    """Return the first kind of tokens, or service tier, that a request may be billed for and the
-    price has no rate of; None if it has all. `features` are those that reach the deployment.
+) -> tuple[Unpriced, ...]:
+    """Return the kinds of tokens and service tiers that a request may be billed for and the price
+    has no rate of. `features` are those that reach the deployment.
 
     An engine of one's own bills nothing by kinds.
     """
@@ -119,15 +119,15 @@ def unpriced_kind(
     if deployment.is_self_hosted or not (
         features or facts.cache_lifetimes or is_special or facts.sound or facts.maybe_sound
     ):
-        return None  # nearly every request
-    for where, field in (
-        *_stored(facts, deployment),
-        *_missing(facts, features, deployment, price),
-    ):
-        name = where.rpartition(": ")[2]
-        if name not in deployment.listed:
-            return Unpriced(where=where, field=field, listed_as=name)
-    return None
+        return ()  # nearly every request
+    return tuple(
+        Unpriced(where=where, field=field, listed_as=name)
+        for where, field in (
+            *_stored(facts, deployment),
+            *_missing(facts, features, deployment, price),
+        )
+        if (name := where.rpartition(": ")[2]) not in deployment.listed
+    )
 
 
 def _stored(facts: RequestFacts, deployment: Deployment) -> Iterator[tuple[str, str | None]]:

@@ -170,13 +170,18 @@ class Admission:
 def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unbounded:
     """Return the error for a request whose cost at a deployment has no bound."""
     rounds, missing, fee = bound.rounds, bound.unpriced, None
-    if rounds is not None and rounds.unbounded is not None and missing is rounds.unpriced:
+    if rounds is not None and rounds.unbounded is not None and bound.missing == rounds.missing:
         missing, fee = None, missing  # both are named
+    needs = messages.all_needs(
+        rates=[one.field for one in bound.missing if one.field and not one.is_argument],
+        names=[one.listed_as for one in bound.missing if one.is_argument or not one.field],
+    )
     if missing is not None and missing.is_unbounded:
         return Unbounded(
             messages.unbounded_member(
                 account, deployment.name, where=missing.where, listed_as=missing.listed_as
-            ),
+            )
+            + needs,
             param=missing.where.partition(":")[0],
         )
     if missing is not None:
@@ -189,7 +194,8 @@ def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unboun
                 can_drop=missing.can_drop,
                 listed_as=missing.listed_as,
                 is_argument=missing.is_argument,
-            ),
+            )
+            + needs,
             param=missing.where.partition(":")[0].partition("=")[0],
         )
     if rounds is None or (tool := rounds.unbounded) is None:
@@ -203,7 +209,8 @@ def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unboun
             most_rounds=rounds.most_rounds,
             rate=None if fee is None else fee.field,
             listed_as=None if fee is None else fee.listed_as,
-        ),
+        )
+        + needs,
         param=tool.member or "tools",
     )
 

@@ -148,9 +148,17 @@ _UNREADABLE = (
 )
 _CANCELLED, _LOCKED = "57014", "55P03"
 _TOO_SLOW = (
-    "Postgres answers, but this question took longer than its limit of "
-    f"{SESSION['statement_timeout']}. Nothing was changed. Ask for less, look for long "
-    "transactions, or let a gateway sum up the hours first: tollgate serve"
+    "Postgres answers, but this question took longer than its limit, a statement_timeout that "
+    "Tollgate sets. Nothing was changed. Ask for less, look for long transactions, or let a "
+    "gateway sum up the hours first: tollgate serve"
+)
+# The limit of the login, the database or the server holds until a session has set its own.
+_LIFT_LIMIT, _LIFT_TRIES = "SET statement_timeout = 0", 5
+_CUT_AT_START = (
+    "Postgres ended the first statement of login {login} at {name} by a statement_timeout that is "
+    "not Tollgate's. As an administrator: ALTER ROLE {quoted} RESET statement_timeout; and "
+    "likewise ALTER ROLE … IN DATABASE, ALTER DATABASE or ALTER SYSTEM, if it was set there "
+    "(SELECT * FROM pg_db_role_setting)."
 )
 _REMEDIES = {
     "25006": "Postgres is read-only here: a standby, or by a setting. tollgate doctor tells which.",
@@ -473,7 +481,7 @@ class Database:
                 for name, value in self._session.items()
                 if version >= _SINCE.get(name, 0)
             }
-            row = session.execute(_TAKE_SETTINGS, (list(wanted), list(wanted.values()))).fetchone()
+            row = self._take(session, wanted)
         except (
             psycopg.errors.InvalidParameterValue,
             psycopg.errors.InsufficientPrivilege,
@@ -487,6 +495,21 @@ class Database:
         session.autocommit = False
         assert row is not None, "a SELECT of one row gives one row"
         return bool(row[0] == session.info.backend_pid)
+
+    def _take(self, session: Session, wanted: dict[str, str]) -> tuple[Any, ...] | None:
+        """Set a session's settings; return its process. Raises `DatabaseUnavailable` if the limit
+        that it starts with is too short even to be lifted.
+        """
+        settings = list(wanted), list(wanted.values())
+        with suppress(psycopg.errors.QueryCanceled):
+            return session.execute(_TAKE_SETTINGS, settings).fetchone()
+        for _ in range(_LIFT_TRIES):
+            with suppress(psycopg.errors.QueryCanceled):
+                session.execute(_LIFT_LIMIT)
+                return session.execute(_TAKE_SETTINGS, settings).fetchone()
+        raise DatabaseUnavailable(
+            _CUT_AT_START.format(login=self._user, name=self.name, quoted=_quoted(self._user))
+        )
 
     def _refused_role(self, session: Session) -> str:
         """Return the message for a login that may not act as the role."""

@@ -12,7 +12,6 @@ from sqlalchemy import Connection, text
 
 from gateway.domain.calendar_months import last_partitioned_month, next_month
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.locks import TableLock
 
 MOST_MONTHS = 120
 _DETACHED = r"""
@@ -20,23 +19,6 @@ SELECT relname FROM pg_class
 WHERE relnamespace = 'tollgate'::regnamespace AND relkind = 'r' AND NOT relispartition
   AND relname ~ '^usage_events_[0-9]{4}_[0-9]{2}$'
 ORDER BY relname
-"""
-# As `tollgate.ensure_month` attaches a new one. The hours are summed again: the sums may have lost
-# its events meanwhile.
-_ATTACH = """
-SET LOCAL lock_timeout = '10s';
-LOCK TABLE tollgate.usage_events IN SHARE ROW EXCLUSIVE MODE;
-LOCK TABLE ONLY tollgate.usage_events_default IN ACCESS EXCLUSIVE MODE;
-ALTER TABLE tollgate.usage_events_default DISABLE TRIGGER rows_never_change;
-WITH moved AS (
-    DELETE FROM tollgate.usage_events_default
-    WHERE occurred_at >= '{starts}' AND occurred_at < '{ends}' RETURNING *
-) INSERT INTO tollgate.{name} SELECT * FROM moved;
-ALTER TABLE tollgate.usage_events_default ENABLE TRIGGER rows_never_change;
-ALTER TABLE tollgate.usage_events ATTACH PARTITION tollgate.{name}
-    FOR VALUES FROM ('{starts}') TO ('{ends}');
-INSERT INTO tollgate.dirty_hours (hour)
-    SELECT DISTINCT date_trunc('hour', occurred_at, 'UTC') FROM tollgate.{name};
 """
 
 
@@ -77,13 +59,10 @@ def attach_months(database: Database) -> list[str]:
     attached = detached(database)
     for name in attached:
         year, month = map(int, name.removeprefix("usage_events_").split("_"))
-        starts = date(year, month, 1)
-        bounds = {"starts": f"{starts}T00:00Z", "ends": f"{next_month(starts)}T00:00Z"}
         with database.begin() as connection:
-            connection.exec_driver_sql(TableLock.ENSURE_MONTH.taken)
-            for statement in _ATTACH.format(name=name, **bounds).split(";\n"):
-                if statement.strip():
-                    connection.exec_driver_sql(statement)
+            connection.execute(
+                text("SELECT tollgate.attach_month(:month)"), {"month": date(year, month, 1)}
+            )
     return attached
 
 

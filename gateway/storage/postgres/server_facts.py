@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from sqlalchemy import text
 
-from gateway.domain.database_server import DURABLE, HeldLock, ServerFacts
+from gateway.domain.database_server import SERVER, UNSUITABLE, HeldLock, ServerFacts
 from gateway.storage.postgres import rights
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.entry import read_members
@@ -27,20 +27,24 @@ SELECT current_database() AS database, current_setting('fsync')::boolean AS fsyn
        has_schema_privilege('public', 'public', 'CREATE') AS public_may_make_tables,
        has_database_privilege('public', current_database(), 'TEMPORARY') AS
          public_may_make_temporary,
-       (SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit') AS own_commit,
        pg_notification_queue_usage() AS queue_share,
        coalesce((SELECT nspowner::regrole::text FROM pg_namespace WHERE nspname = 'tollgate'),
                 'tollgate') AS owner
 """
-_WEAK = """
-SELECT CASE WHEN setrole <> 0 THEN 'ROLE ' || quote_ident(pg_get_userbyid(setrole))
-            ELSE 'DATABASE ' || quote_ident(current_database()) END,
-       split_part(setting, '=', 2)
+# Each place (login, database or all of them) that sets one of the named settings for sessions here.
+_PLACES = """
+SELECT concat_ws(' IN ',
+         CASE WHEN setrole <> 0 THEN 'ROLE ' || quote_ident(pg_get_userbyid(setrole))
+              WHEN setdatabase = 0 THEN 'ROLE ALL' END,
+         CASE WHEN setdatabase <> 0 THEN 'DATABASE ' || quote_ident(current_database()) END)
+         AS place, split_part(setting, '=', 1) AS name, split_part(setting, '=', 2) AS value,
+       pg_get_userbyid(nullif(setrole, 0))::text AS login
 FROM pg_db_role_setting, unnest(setconfig) AS setting
 WHERE setdatabase IN (0, (SELECT oid FROM pg_database WHERE datname = current_database()))
-  AND split_part(setting, '=', 1) = 'synchronous_commit'
-ORDER BY 1
+  AND split_part(setting, '=', 1) = ANY(:names)
+ORDER BY 1, 2
 """
+_OWN = "SELECT name, reset_val FROM pg_settings WHERE name = ANY(:names) ORDER BY 1"
 _PUBLIC_WRITES = """
 SELECT proname || '(' || oidvectortypes(proargtypes) || ')' FROM pg_proc
 WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = ANY(:names)
@@ -83,18 +87,21 @@ def read_facts(database: Database) -> ServerFacts:
     with database.begin() as connection:
         roles, members = rights.state(connection), read_members(connection)
         row = dict(connection.execute(text(_SETTINGS)).mappings().one())
-        connections, own_commit = row.pop("connections"), str(row.pop("own_commit"))
-        weak = [
-            (str(place), str(value))
-            for place, value in connection.execute(text(_WEAK))
-            if value not in DURABLE
+        connections = row.pop("connections")
+        names = {"names": list(UNSUITABLE)}
+        places = connection.execute(text(_PLACES), names).all()
+        settings = [
+            (str(place), str(name), str(value))
+            for place, name, value, login in places
+            if name == "synchronous_commit" or login in (None, row["owner"], *members.own)
         ]
-        if own_commit not in DURABLE and not weak:
-            weak = [("the server", own_commit)]
+        settings += [
+            (SERVER, str(name), str(value)) for name, value in connection.execute(text(_OWN), names)
+        ]
         writes = connection.execute(text(_PUBLIC_WRITES), {"names": list(_MAKERS)}).scalars()
         return ServerFacts(
             **row,
-            weak_commits=tuple(weak),
+            settings=tuple(settings),
             public_writes=tuple(map(str, writes)),
             public_locks=tuple(map(str, connection.execute(text(_PUBLIC_LOCKS)).scalars())),
             talkative=tuple(map(str, connection.execute(text(_TALKATIVE)).scalars())),

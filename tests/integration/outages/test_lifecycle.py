@@ -80,8 +80,6 @@ def test_a_stop_lets_live_streams_finish(
     in the ledger before the process ends. Signals that ask for something else end nothing.
     """
     gateway = start_gateway(small(fake_upstream.url), drain_s=20)
-    if signal.getsignal(stop) is signal.SIG_IGN:
-        stop = signal.SIGTERM  # tests under `nohup`: the gateway ignores it too
     with ThreadPoolExecutor(20) as pool:
         futures, ids = begin_streams(gateway, pool, 20, "out=40,tps=40")
         assert gateway.process is not None

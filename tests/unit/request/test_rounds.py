@@ -498,7 +498,7 @@ def test_only_the_searches_of_openrouter_are_counted_as_searches(
     """Its pictures and shells were held and settled as searches, of which there were none."""
     own = tool(f"openrouter:{name}")
     found = rounds(own, provider="openrouter", price=with_calls(kind), is_hard=is_hard)
-    assert found.unpriced is None
+    assert found.missing == ()
     assert found.fee == (None if name == "web_search" else UncountedFee(kind=kind))
     if is_hard:
         wrong = with_calls(*CALL_KINDS - {kind})
@@ -577,7 +577,7 @@ def test_a_file_at_openrouter_may_cost_a_fee_by_the_page(
 def test_the_time_of_openrouter_costs_its_rounds_alone() -> None:
     """It is the one tool without a fee."""
     found = rounds(tool("openrouter:datetime"), provider="openrouter")
-    assert (found.unpriced, found.fee, found.windows) == (None, None, DEFAULT_ROUNDS + 1)
+    assert (found.missing, found.fee, found.windows) == ((), None, DEFAULT_ROUNDS + 1)
 
 
 def test_a_picture_inside_the_prompt_cannot_be_dropped() -> None:

@@ -22,8 +22,17 @@ from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind
 from gateway.domain.providers.tool_arguments import fee_arguments
 from gateway.domain.request.bound import Bound, bound_of
 from gateway.domain.request.request import RequestFacts
+from gateway.services.request.admission import _unbounded
 from tests import factories
 
+DAY = BudgetRule(
+    rule_id="payments/day",
+    scope=BudgetScope.TEAM,
+    team="payments",
+    owner="payments",
+    period=BudgetPeriod.DAY,
+    limit_nusd=1,
+)
 MESSAGES = [{"role": "user", "content": "x"}]
 CHANGES: list[tuple[str, Operation, dict[str, Any], str]] = [
     *(
@@ -285,17 +294,9 @@ def test_every_argument_of_a_picture_in_the_sdk_is_judged() -> None:
 
 def test_the_message_names_the_argument_and_the_remedies() -> None:
     """Each of them works."""
-    rule = BudgetRule(
-        rule_id="payments/day",
-        scope=BudgetScope.TEAM,
-        team="payments",
-        owner="payments",
-        period=BudgetPeriod.DAY,
-        limit_nusd=1,
-    )
     for can_drop in (True, False):
         text = messages.unpriced(
-            Account(account_id="payments/day", rule=rule),
+            Account(account_id="payments/day", rule=DAY),
             "one",
             where="tools: image_generation.quality=high",
             rate="image_generation_usd_per_1k_calls",
@@ -308,19 +309,37 @@ def test_the_message_names_the_argument_and_the_remedies() -> None:
         assert ("`hosted_tools: drop`" in text) == can_drop
 
 
+def test_one_refusal_names_all_that_a_request_needs() -> None:
+    """An admin added one argument, or the rate of heard speech, and got the next refusal."""
+    tool = {"type": "image_generation", "quality": "high", "size": "1536x1024"}
+    facts = read(Operation.RESPONSES, tool, modalities=["audio"])
+    found = bound(facts, "openai")
+    assert [(one.where, one.field, one.listed_as) for one in found.missing] == [
+        ("modalities", "audio_input_usd_per_mtok", "modalities"),
+        ("modalities", "audio_output_usd_per_mtok", "modalities"),
+        *(
+            (f"tools: {name}", "image_generation_usd_per_1k_calls", name)
+            for name in ("image_generation.quality=high", "image_generation.size=1536x1024")
+        ),
+    ]
+    refused = _unbounded(
+        Account(account_id="payments/day", rule=DAY), found, factories.deployment()
+    ).message
+    assert refused.endswith(
+        " The rates and names of all that it asks for: `audio_input_usd_per_mtok`, "
+        "`audio_output_usd_per_mtok`, `listed: [image_generation.quality=high, "
+        "image_generation.size=1536x1024]`."
+    )
+    assert messages.all_needs(rates=["a_usd_per_mtok", "a_usd_per_mtok"], names=[None]) == ""
+    assert messages.all_needs(rates=[], names=["x", "x"]) == ""
+    assert "`listed: [x, z]`" in messages.all_needs(rates=[], names=["x", "z"])
+
+
 @pytest.mark.parametrize("rate", [None, "other_model_usd_per_1k_calls"])
 def test_a_tool_without_rounds_and_fee_has_the_remedies_of_both(rate: str | None) -> None:
     """Each of them alone would serve nothing."""
-    rule = BudgetRule(
-        rule_id="payments/day",
-        scope=BudgetScope.TEAM,
-        team="payments",
-        owner="payments",
-        period=BudgetPeriod.DAY,
-        limit_nusd=1,
-    )
     text = messages.unbounded_rounds(
-        Account(account_id="payments/day", rule=rule),
+        Account(account_id="payments/day", rule=DAY),
         "one",
         tool="tools: x",
         can_drop=True,

@@ -7,6 +7,7 @@ that a body of millions of prompts costs little.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
 from itertools import chain
@@ -66,6 +67,7 @@ _DIGITS = frozenset(b"%d" % digit for digit in range(10))
 _ABSENT = msgspec.Raw()
 # Parts and calls that the prompt shows in another form; an escape could spell any of them.
 _RESHAPED = (b"\\u", b'"file_data', b'_embeds"', b'"tool_calls', b'"function_call')
+_ESCAPED_LETTER = re.compile(rb"\\u00[4-7]")  # seldom in a text, and able to hide a name
 # Another provider's sealed thoughts, which a translation hands on: its model reads the text inside.
 _SEALED = (b'"thinking_blocks', b'"tollgate.')
 # Gemini's sealed thoughts of tool calls: inside the calls' ids, or in Google's own member.
@@ -351,12 +353,24 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
     if is_signed:
         signed = sum(map(_signature_bytes, turns, calls))
         more_tokens += signed * (EXPANDED_TOKENS_PER_BYTE - 1)
+    if _may_name_calls_twice(encoded, turns):
+        more_tokens += len(encoded)
     return more_tokens + sum(
         size_of_value(turn.tool_calls)
         + size_of_value(turn.function_call)
         + size_of_value(turn.arguments)
         + _sealed_bytes(turn) * (EXPANDED_TOKENS_PER_BYTE - 1)
         for turn in turns
+    )
+
+
+def _may_name_calls_twice(encoded: bytes, turns: list[_Turn]) -> bool:
+    """Return True if a message may have more calls than were decoded: the last of two members that
+    have one name. In messages of text alone they pass.
+    """
+    named = sum(turn.tool_calls is not _ABSENT for turn in turns)
+    return encoded.count(b'"tool_calls"') > named or (
+        b"\\u00" in encoded and _ESCAPED_LETTER.search(encoded) is not None
     )
 
 
