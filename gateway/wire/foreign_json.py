@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from decimal import Decimal
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -38,6 +39,10 @@ _FIGURE = re.compile(rb"[1-9]")
 _NOTHING = re.compile(rb"\[\s*\]|0|false|\"\"")
 # Of a cut text: no error nests deeper, and so many take less than a tenth of a second.
 MOST_OPEN, MOST_TOKENS = 64, 50_000
+MAX_USAGE_BYTES = 64 * 1024  # vLLM's longest usage has 600
+MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
+_NO_NUMBER = re.compile(rb":\s*[-+.eE]*(?=\s*[,}])")  # a number without its digits
+_DIGITS = b"0123456789"
 # A text may end at the cut, also within an escape: each text is found at its first byte, once.
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
 _STARTS, _ENDS = (b"{", b"["), (b"}", b"]")
@@ -263,6 +268,57 @@ def note_least(
     """
     for usage in usages_within(body, usage_in, without=_WRITTEN):
         observed.note_least(usage)
+
+
+def note_first_reading(
+    observed: Observed,
+    raw: msgspec.Raw | bytes,
+    read: Callable[[bytes], TokenUsage | None],
+) -> None:
+    """Record the other reading of a final usage that has a name twice."""
+    first = first_reading(raw)
+    if first is not None and (usage := read(first)) is not None:
+        observed.note_other_reading(usage)
+
+
+@lru_cache(maxsize=256)
+def may_name_twice(shape: bytes) -> bool:
+    """Return True if a usage without its digits may have a name twice."""
+    return b"\\" in shape or _with_first_values(_NO_NUMBER.sub(b":0", shape)) is not None
+
+
+def first_reading(raw: msgspec.Raw | bytes) -> bytes | None:
+    """Return a usage with the first value of each name that one of its objects has twice, which the
+    decoder leaves out; None if there is no such name. Never raises.
+    """
+    text = bytes(raw)
+    size = len(text)
+    if size > MAX_USAGE_BYTES:
+        return None
+    is_possible = size > MOST_SHAPE_BYTES or may_name_twice(text.translate(None, _DIGITS))
+    return _with_first_values(text) if is_possible else None
+
+
+def _with_first_values(text: bytes) -> bytes | None:
+    """Return JSON with the first value of each name that an object has twice; None if there is no
+    such name, or if it cannot be read.
+    """
+    repeated: list[str] = []
+
+    def first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for name, value in pairs:
+            if name in found:
+                repeated.append(name)
+            else:
+                found[name] = value
+        return found
+
+    try:
+        read = json.loads(text, object_pairs_hook=first)
+        return json.dumps(read).encode() if repeated else None
+    except (ValueError, RecursionError):
+        return None
 
 
 def usages_within(

@@ -18,11 +18,11 @@ from gateway.domain.providers.table import PROVIDERS
 from gateway.wire.anthropic import usage as anthropic
 from gateway.wire.anthropic.usage import StreamFigures
 from gateway.wire.bedrock import usage as bedrock
+from gateway.wire.foreign_json import MAX_USAGE_BYTES
 from gateway.wire.gemini import usage as gemini
 from gateway.wire.observed import Observed
 from gateway.wire.ollama import answer as ollama
 from gateway.wire.openai import usage as openai
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 from gateway.wire.openai.usage_names import PLACES
 from gateway.wire.triton import answer as triton
 from tests import factories

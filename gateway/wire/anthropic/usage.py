@@ -32,11 +32,17 @@ from gateway.domain.pricing.unknown_counts import (
     with_unknown,
 )
 from gateway.domain.request.served_tier import UNKNOWN_TIER, agreed_tier
-from gateway.wire.foreign_json import count_from_json, has_figure, is_nothing, only_object, value_of
+from gateway.wire.foreign_json import (
+    MAX_USAGE_BYTES,
+    count_from_json,
+    first_reading,
+    has_figure,
+    is_nothing,
+    note_first_reading,
+    only_object,
+    value_of,
+)
 from gateway.wire.observed import Observed, stated_word
-from gateway.wire.openai.answer.shapes import note_first_reading
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES
-from gateway.wire.openai.usage_detail import first_reading
 from gateway.wire.surrogates import without_halves
 
 MAX_ITERATIONS = 1000  # a request samples a few times

@@ -25,6 +25,7 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     has_others,
     names_in,
+    note_first_reading,
     note_least,
     note_unknown,
     object_in,
@@ -34,7 +35,7 @@ from gateway.wire.foreign_json import (
     text_in,
 )
 from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.shapes import UNREADABLE, decode_usage, note_first_reading
+from gateway.wire.openai.answer.shapes import UNREADABLE, decode_usage
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,

@@ -25,6 +25,7 @@ from gateway.wire.foreign_json import (
     has_others,
     is_error,
     names_in,
+    note_first_reading,
     note_least,
     note_unknown,
     object_in,
@@ -46,7 +47,6 @@ from gateway.wire.gemini.usage import (
     usage_of,
 )
 from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,

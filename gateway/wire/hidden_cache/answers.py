@@ -18,10 +18,11 @@ from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import MemberPlace
 from gateway.wire.dialect import AnswerPart, UnpricedPart, UnreadableAnswer, written
+from gateway.wire.foreign_json import MAX_USAGE_BYTES
 from gateway.wire.hidden_cache.usages import NULL, anthropic_usage, openai_usage
 from gateway.wire.members import MalformedJson, decode_members, locate, replace
 from gateway.wire.openai.answer.last_event import DONE
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
+from gateway.wire.openai.bounds import decode_few
 from gateway.wire.sse import EventSplitter, data_of, with_data
 from gateway.wire.surrogates import hidden
 

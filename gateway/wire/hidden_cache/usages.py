@@ -12,9 +12,10 @@ from collections.abc import Mapping
 import msgspec
 
 from gateway.wire.anthropic import usage as anthropic
+from gateway.wire.foreign_json import MAX_USAGE_BYTES
 from gateway.wire.members import MalformedJson, decode_members
 from gateway.wire.openai import usage as openai
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
+from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.usage_names import DETAILS
 
 Members = Mapping[str, msgspec.Raw]

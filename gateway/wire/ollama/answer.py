@@ -23,6 +23,7 @@ from gateway.wire.foreign_json import (
     is_error,
     is_unread,
     names_in,
+    note_first_reading,
     note_unknown,
     object_in,
     object_of,
@@ -32,7 +33,6 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import WORD, Observed
-from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,

@@ -1,4 +1,4 @@
-"""Declares how many choices and bytes of usage an answer may have, and decodes lists up to that
+"""Declares how many choices an answer may have, and decodes lists up to that
 maximum: an upstream may answer with millions of items, and each takes up to a microsecond.
 """
 
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 
 MAX_CHOICES = 4_096  # 2,048 prompts with two answers each; also for the items of a response
-MAX_USAGE_BYTES = 64 * 1024  # vLLM's longest usage has 600
 
 Item = TypeVar("Item", bound=msgspec.Struct)
 

@@ -28,6 +28,7 @@ from gateway.domain.pricing.unknown_counts import (
     with_unknown,
 )
 from gateway.wire.foreign_json import (
+    MAX_USAGE_BYTES,
     count_from_json,
     count_in,
     has_figure,
@@ -38,7 +39,7 @@ from gateway.wire.foreign_json import (
     value_of,
 )
 from gateway.wire.observed import stated_word
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES, decode_few
+from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.usage_names import (
     ALL,
     COUNT_PATHS,

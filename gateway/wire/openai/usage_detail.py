@@ -5,16 +5,14 @@ among them.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from decimal import Decimal
 from functools import lru_cache
-from typing import Any
 
 import msgspec
 
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+from gateway.wire.foreign_json import MAX_USAGE_BYTES, MOST_SHAPE_BYTES, may_name_twice
 
 Detail = int | float | str | bool
 PROVIDER_COST = "provider_cost_usd"  # plain decimals: money is never a float
@@ -51,8 +49,6 @@ _KNOWN = frozenset(
 )
 _QUOTED = tuple(f'"{name}"'.encode() for name in (*sorted(_KNOWN), "service_tier"))
 _DIGITS = b"0123456789"
-_NO_NUMBER = re.compile(rb":\s*[-+.eE]*(?=\s*[,}])")  # a number without its digits
-MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
 _TIMINGS = ("prompt_ms", "predicted_ms", "draft_n", "draft_n_accepted")  # llama.cpp's
 # Members of the objects: OpenRouter's and xAI's; other ones are not read.
 _NESTED = {
@@ -110,47 +106,7 @@ def _names_a_detail(shape: bytes) -> bool:
     """Return True if a usage without its digits may have one of the known members, a tier, or a
     name twice.
     """
-    return any(name in shape for name in _QUOTED) or _may_name_twice(shape)
-
-
-@lru_cache(maxsize=256)
-def _may_name_twice(shape: bytes) -> bool:
-    """Return True if a usage without its digits may have a name twice."""
-    return b"\\" in shape or _with_first_values(_NO_NUMBER.sub(b":0", shape)) is not None
-
-
-def first_reading(raw: msgspec.Raw | bytes) -> bytes | None:
-    """Return a usage with the first value of each name that one of its objects has twice, which the
-    decoder leaves out; None if there is no such name. Never raises.
-    """
-    text = bytes(raw)
-    size = len(text)
-    if size > MAX_USAGE_BYTES:
-        return None
-    is_possible = size > MOST_SHAPE_BYTES or _may_name_twice(text.translate(None, _DIGITS))
-    return _with_first_values(text) if is_possible else None
-
-
-def _with_first_values(text: bytes) -> bytes | None:
-    """Return JSON with the first value of each name that an object has twice; None if there is no
-    such name, or if it cannot be read.
-    """
-    repeated: list[str] = []
-
-    def first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in found:
-                repeated.append(name)
-            else:
-                found[name] = value
-        return found
-
-    try:
-        read = json.loads(text, object_pairs_hook=first)
-        return json.dumps(read).encode() if repeated else None
-    except (ValueError, RecursionError):
-        return None
+    return any(name in shape for name in _QUOTED) or may_name_twice(shape)
 
 
 def timings_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:

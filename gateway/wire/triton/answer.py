@@ -19,6 +19,7 @@ from gateway.wire.foreign_json import (
     count_in,
     has_others,
     is_error,
+    note_first_reading,
     note_unknown,
     object_in,
     object_of,
@@ -26,7 +27,6 @@ from gateway.wire.foreign_json import (
     text_in,
 )
 from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.shapes import note_first_reading
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import (
     AnswerEvent,

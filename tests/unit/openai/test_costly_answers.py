@@ -19,6 +19,7 @@ from gateway.wire.dialect import EventTooLarge
 from gateway.wire.foreign_json import (
     MAX_DECODED_BYTES,
     MAX_DECODED_VALUES,
+    MAX_USAGE_BYTES,
     SMALL_BYTES,
     is_quick,
 )
@@ -33,7 +34,7 @@ from gateway.wire.observed import MAX_CHOICES as MOST_RUNNING
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.assemble import Assembler
 from gateway.wire.openai.answer.shapes import usage_in
-from gateway.wire.openai.bounds import MAX_CHOICES, MAX_USAGE_BYTES, decode_few
+from gateway.wire.openai.bounds import MAX_CHOICES, decode_few
 from gateway.wire.openai.error import read_error
 from gateway.wire.openai.usage import engine_queue_s, usage_from_wire, with_tool_calls
 from gateway.wire.sse import MAX_LINES, data_of

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.pricing.tokens import UNREADABLE, UNREADABLE_USAGE, TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES
+from gateway.wire.foreign_json import MAX_USAGE_BYTES
 from gateway.wire.openai.usage import (
     engine_queue_s,
     stated_geo,

@@ -40,7 +40,7 @@ from gateway.wire.anthropic.usage import (
     usage_from_wire,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import is_raw_error, note_least, note_unknown
+from gateway.wire.foreign_json import is_raw_error, note_first_reading, note_least, note_unknown
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import without_foreign_cost
@@ -50,7 +50,6 @@ from gateway.wire.openai.answer.shapes import (
     UNREADABLE,
     counted_in,
     is_there,
-    note_first_reading,
     usage_inside,
     without_halves_of_pairs,
 )

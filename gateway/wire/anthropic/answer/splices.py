@@ -8,9 +8,9 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, UnpricedPart
+from gateway.wire.foreign_json import MAX_USAGE_BYTES
 from gateway.wire.members import locate_one, replace
 from gateway.wire.openai.answer.answer_splices import without_cost
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 
 _MODEL, _USAGE, _COST = b'"model"', b'"usage"', b'"cost_usd"'
 _FIRST, _NEXT = _COST + b":", b"," + _COST + b":"

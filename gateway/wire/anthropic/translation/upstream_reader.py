@@ -30,6 +30,7 @@ from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     is_error,
+    note_first_reading,
     note_least,
     note_unknown,
     object_in,
@@ -40,7 +41,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.last_event import DONE, last_event
-from gateway.wire.openai.answer.shapes import counted_in, note_first_reading
+from gateway.wire.openai.answer.shapes import counted_in
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.surrogates import without_halves

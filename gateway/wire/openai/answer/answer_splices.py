@@ -11,9 +11,9 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import MemberPlace
 from gateway.wire.dialect import AnswerPart, UnpricedPart
+from gateway.wire.foreign_json import MAX_USAGE_BYTES
 from gateway.wire.members import cut, locate_one, replace, without_member
 from gateway.wire.openai.answer.shapes import ABSENT, Chunk, ResponseBody
-from gateway.wire.openai.bounds import MAX_USAGE_BYTES
 
 _MODEL, _USAGE, _TIMINGS, _COST = b'"model"', b'"usage"', b'"timings"', b'"cost_usd"'
 _FIRST, _NEXT = _COST + b":", b"," + _COST + b":"

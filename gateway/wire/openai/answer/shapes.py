@@ -16,7 +16,7 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import SMALL_BYTES, is_raw_error
+from gateway.wire.foreign_json import SMALL_BYTES, is_raw_error, note_first_reading
 from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import decode_few
@@ -28,7 +28,7 @@ from gateway.wire.openai.usage import (
     usage_from_wire,
     with_other_models,
 )
-from gateway.wire.openai.usage_detail import first_reading, may_have_detail, usage_detail
+from gateway.wire.openai.usage_detail import may_have_detail, usage_detail
 from gateway.wire.surrogates import hidden
 
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -256,17 +256,6 @@ def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
         observed.note_tier(stated_tier(raw))
         observed.note_geo(stated_geo(raw))
         observed.note_detail(usage_detail(raw))
-
-
-def note_first_reading(
-    observed: Observed,
-    raw: msgspec.Raw | bytes,
-    read: Callable[[bytes], TokenUsage | None],
-) -> None:
-    """Record the other reading of a final usage that has a name twice."""
-    first = first_reading(raw)
-    if first is not None and (usage := read(first)) is not None:
-        observed.note_other_reading(usage)
 
 
 def number_of(index: msgspec.Raw) -> int:
