@@ -28,7 +28,6 @@ WITHOUT_PROFILE = Profile(
     max_model_len=4096,
     reasoning_parser="qwen3",
     tool_call_parser="hermes",
-    max_num_queued_reqs=vllm_command.MAX_QUEUED_REQUESTS,
 )
 """The settings of `serve` without `--profile`: those of the shipped model."""
 
@@ -251,7 +250,7 @@ def _serving(
         reasoning_parser=profile.reasoning_parser or vllm_command.NO_PARSER,
         tool_call_parser=profile.tool_call_parser or vllm_command.NO_PARSER,
         api_key_file=options.api_key_file,
-        max_queued_requests=profile.max_num_queued_reqs or vllm_command.MAX_QUEUED_REQUESTS,
+        max_queued_requests=profile.max_num_queued_reqs or vllm_command.MAX_QUEUED_REQUESTS[device],
         extra=tuple(options.extra),
         number_format="bfloat16",
         has_ranks=max(ranks) > 1,
