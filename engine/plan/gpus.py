@@ -13,6 +13,8 @@ class Gpu:
     """One kind of GPU. Rates are those of the data sheet, without sparsity."""
 
     name: str
+    generation: str
+    """NVIDIA's architecture: Hopper, Ada or Ampere."""
     memory_bytes: int
     bandwidth_bytes_per_s: float
     link_bytes_per_s: float

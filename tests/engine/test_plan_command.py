@@ -12,11 +12,19 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.command_line import main
-from engine.plan.config import shipped_models
+from engine.errors import EngineError
+from engine.plan.architecture import count
+from engine.plan.config import read_config, shipped_models
+from engine.plan.demand import capacity, parse_demand
 from engine.plan.gpus import gpu_named
+from engine.plan.layout import Layout, Served, fit
+from engine.plan.levers import largest_batch
 from engine.plan.report import COLUMNS, usd_per_mtok
+from engine.plan.roofline import Work, predict
 
 TINY = Path(__file__).parents[2] / "engine" / "models" / "tiny"
 DEMAND: dict[str, Any] = {
@@ -176,6 +184,52 @@ def test_more_traffic_or_a_tighter_slo_never_needs_fewer_replicas(
     assert loose <= replicas(requests_per_day=5_000_000, peak_to_mean=6)
     assert loose < replicas(requests_per_day=5_000_000, slo={"ttft_ms": 1000, "tpot_ms": 9})
     assert replicas(requests_per_day=5_000_000, cached_share=0.9) <= loose
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(("Llama-3.1-8B", "gpt-oss-20b", "Qwen3-30B-A3B")),
+    gpu=st.sampled_from(("H100", "A100-80GB", "L40S")),
+    layout=st.sampled_from((Layout(), Layout(data=2), Layout(tensor=2), Layout(pipeline=2))),
+    prompt=st.integers(10, 6000),
+    answer=st.integers(2, 900),
+    ttft_s=st.floats(0.05, 5),
+    tpot_s=st.floats(0.005, 0.5),
+)
+def test_a_replica_carries_the_best_batch_within_the_slo(
+    name: str, gpu: str, layout: Layout, prompt: int, answer: int, ttft_s: float, tpot_s: float
+) -> None:
+    """Found by bisection: a batch has up to 1,024 sequences a copy, and each one is predicted."""
+    model, card = count(read_config(name)), gpu_named(gpu)
+    asked = Served(model=model, quantization=model.own_format, kv_cache="auto", context=8192)
+    found = fit(asked, card, layout)
+    demand = replace(
+        parse_demand(json.dumps(DEMAND), name="demand"),
+        prompt_p50=prompt,
+        prompt_p95=prompt,
+        answer_p50=answer,
+        answer_p95=answer,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+    )
+    small = replace(found, kv_bytes_per_gpu=found.kv_bytes_per_gpu * 0.02)
+    room = largest_batch(asked, card, small, prompt + answer)
+    rates = []
+    for batch in range(1, room + 1):
+        work = Work(
+            prompt=prompt, answer=answer, batch=batch, cached=min(prompt - 1, round(prompt * 0.3))
+        )
+        times = predict(asked, card, layout, work)
+        slowest = max(times.tpot_s, batch / times.throughput_tok_per_s)
+        if times.ttft_s + times.tpot_s > ttft_s or slowest > tpot_s:
+            break
+        rates.append(times.throughput_tok_per_s / answer)
+    if rates:
+        carried = capacity(demand, asked, card, small)
+        assert carried.requests_per_s >= 0.98 * max(rates)
+    else:
+        with pytest.raises(EngineError):
+            capacity(demand, asked, card, small)
 
 
 def test_a_demand_is_read_from_standard_input(
