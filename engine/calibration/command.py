@@ -15,7 +15,7 @@ from engine.calibration.design import (
     fitted_windows,
     held_out_windows,
 )
-from engine.calibration.experiment import Experiment
+from engine.calibration.experiment import Experiment, is_known_version
 from engine.calibration.report import fitted, report
 from engine.calibration.roofline import measure_roofline, require_environment
 from engine.calibration.text import as_text
@@ -103,22 +103,23 @@ def _experiment(
 ) -> Experiment:
     """Return the experiment on the asked engine. Raises `EngineError` if it cannot be measured."""
     key = read_key(options.api_key_file) if options.api_key_file else None
-    _require_engine(options, key, load)
+    version = _require_engine(options, key, load)
     url = server_url(options.url)
     return Experiment(
         client=LoadClient(url=url, key=key),
         writer=prompt_writer(url, model=options.model, key=key, seed=seed),
         window_s=options.seconds * (1 - UNMEASURED) / ALL_WINDOWS,
         rng=random.Random(seed),  # noqa: S311 - lengths, not secrets
+        has_known_times=is_known_version(version),
         on_window=lambda done, total: progress.advance(
             "measuring", "Measuring the engine", done=done, total=total, unit="windows"
         ),
     )
 
 
-def _require_engine(options: argparse.Namespace, key: str | None, load: LoadRange) -> None:
-    """Raise `UnknownStateError` unless the engine answers a token, and `UsageError` if its context
-    is too short.
+def _require_engine(options: argparse.Namespace, key: str | None, load: LoadRange) -> str | None:
+    """Return the engine's version, or None if it states none. Raises `UnknownStateError` unless the
+    engine answers a token, and `UsageError` if its context is too short.
     """
     probe = probe_of(options.url, model=options.model, key=key)
     if (reason := probe.failure()) is not None:
@@ -132,3 +133,4 @@ def _require_engine(options: argparse.Namespace, key: str | None, load: LoadRang
             f"--prompt {load.prompt} and --answer {load.answer} are longer than the engine's "
             f"context of {context} tokens. Give smaller ones."
         )
+    return probe.version()

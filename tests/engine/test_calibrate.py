@@ -133,10 +133,13 @@ def test_the_command_prints_json_and_the_report_apart(
     with simulated(key="s3cret", is_slow=True) as engine:
         asked = ("--url", f"{engine.url}/v1", "--api-key-file", str(key), "--seed", "5", *small)
         code, out, err = run(capsys, *asked)
+        engine.version = "0.25.1"
+        of_other = json.loads(run(capsys, *asked)[1])
         refused = run(capsys, "--url", engine.url, *small)
     result = json.loads(out)
     assert code == (1 if result["refused"] else 0)
     assert result["seed"] == 5
+    assert (result["clock"], of_other["clock"]) == ("engine", "client")
     for part in ("95 % interval", "R²", "Held-out windows, drawn after the fit", "one flat price"):
         assert part in err
     assert refused[:2] == (3, "")
