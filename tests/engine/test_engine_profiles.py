@@ -20,6 +20,7 @@ from engine.serving.flags import NUMBERS, SIZES, SWITCHES, profile_flags
 from engine.serving.hardware import Hardware, InstalledGpu, gpus_in
 from engine.serving.hardware_rules import hardware_rules, rule_for
 from engine.serving.model_config import ModelFacts, facts_of, model_facts
+from engine.serving.parsers import KNOWN, PLUGINS, parser_refusals
 from engine.serving.profile import (
     KEYS,
     SHIPPED_PROFILES,
@@ -449,6 +450,37 @@ def test_the_installed_vllm_has_each_flag_name_and_source() -> None:
     for rule in hardware_rules():
         for path in re.findall(r"\bvllm/([\w/]+\.py)", rule.source):
             assert (VLLM / path).is_file(), path
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_a_parser_is_one_of_vllm_or_of_a_plugin(key: str) -> None:
+    """vLLM's KeyError for another came after it had loaded, at each start."""
+
+    def refused_parsers(name: str | None, *extra: str) -> list[str]:
+        profile, _ = read(f"{key}: {name or ''}")
+        return [one.key for one in parser_refusals(profile, extra)]
+
+    assert all(refused_parsers(name) == [] for name in (*KNOWN[key], "none", None))
+    assert refused_parsers("nope") == [key]
+    assert refused_parsers("nope", PLUGINS[key], "mine.py") == []
+    assert refused_parsers("nope", f"{PLUGINS[key]}=mine.py") == []
+    (near,) = parser_refusals(read(f"{key}: mistrall")[0], ())
+    assert "it has mistral" in near.reason
+
+
+@pytest.mark.skipif(VLLM is None, reason="needs vLLM's source: python -m engine setup")
+@pytest.mark.parametrize(
+    ("key", "folder"), [("reasoning_parser", "reasoning"), ("tool_call_parser", "tool_parsers")]
+)
+def test_the_parsers_are_those_of_the_installed_vllm(key: str, folder: str) -> None:
+    """A name too many ends every start, one too few refuses a profile that works."""
+    assert VLLM is not None
+    tree = ast.parse((VLLM / folder / "__init__.py").read_text(encoding="utf-8"))
+    (table,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    assert {ast.literal_eval(name) for name in table.keys if name is not None} == KNOWN[key]
+    names = (VLLM / "engine" / "arg_utils.py", VLLM / "entrypoints" / "launchers" / "cli_args.py")
+    text = "".join(path.read_text(encoding="utf-8") for path in names)
+    assert PLUGINS[key] in text
 
 
 def vllm_limits(vllm: Path, *, memory: int, name: str, device: str = "cuda") -> tuple[int, int]:
