@@ -97,7 +97,7 @@ def run_calibrate(options: argparse.Namespace) -> int:
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class CalibrationPace:
     """Reports each window with the time that is left, and once if it is far more than asked."""
 
     progress: StageProgress
@@ -153,7 +153,7 @@ def _experiment(
         window_s=options.seconds * (1 - UNMEASURED) / ALL_WINDOWS,
         rng=random.Random(seed),  # noqa: S311 - lengths, not secrets
         has_known_times=is_known_version(version),
-        on_window=Pace(progress=progress, asked_s=options.seconds).on_window,
+        on_window=CalibrationPace(progress=progress, asked_s=options.seconds).on_window,
     )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from simulated_engine import SimulatedEngine, TokenSeconds, simulated
 
-from engine.calibration.command import Pace, calibrate
+from engine.calibration.command import CalibrationPace, calibrate
 from engine.calibration.cost_model import KINDS
 from engine.calibration.design import ALL_WINDOWS, LoadRange
 from engine.calibration.experiment import Experiment
@@ -155,7 +155,7 @@ def test_a_calibration_that_takes_far_longer_than_asked_says_so(
     """`--seconds 40` took 174 s without a word: each window sends three rounds at least."""
     now_s, out = [0.0], io.StringIO()
     progress = StageProgress(stage="calibrate", format="text", out=out, clock=lambda: now_s[0])
-    pace = Pace(progress=progress, asked_s=asked_s)
+    pace = CalibrationPace(progress=progress, asked_s=asked_s)
     for _ in range(ALL_WINDOWS):
         pace.on_window(0, 24)
         now_s[0] += 174 / ALL_WINDOWS
