@@ -8,9 +8,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from engine import environment, model_making, vllm_command
 from engine import home as homes
+from engine.arguments.called import MODULE, named
 from engine.arguments.numbers import whole
 from engine.arguments.printable import printable
 from engine.bench.command import add_bench, run_bench
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return act(options)
     except EngineError as error:
-        print(f"\n{printable(str(error))}", file=sys.stderr)
+        print(f"\n{printable(named(str(error)))}", file=sys.stderr)
         return error.exit_code
     except KeyboardInterrupt:
         print(
@@ -61,10 +63,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
 
 
+class CommandParser(argparse.ArgumentParser):
+    """A parser whose texts have the name by which it was called, and whose error comes alone: the
+    usage of `serve` is 20 lines, and the error stood below it.
+    """
+
+    def format_help(self) -> str:
+        """Return the help."""
+        return named(super().format_help())
+
+    def error(self, message: str) -> NoReturn:
+        """Print what is wrong and the next step, and exit 2."""
+        self.exit(2, named(f"{message[:1].upper()}{message[1:]}. See: {self.prog} --help\n"))
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the argument parser of `python -m engine`, with all its commands."""
-    top = argparse.ArgumentParser(
-        prog="python -m engine",
+    top = CommandParser(
+        prog=MODULE,
         description=TOUR,
         epilog=EXITS,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -94,7 +110,7 @@ Commands = argparse._SubParsersAction  # the type has no public name
 
 
 def _command(
-    commands: "Commands[argparse.ArgumentParser]",
+    commands: "Commands[CommandParser]",
     name: str,
     *,
     does: str,
@@ -123,7 +139,7 @@ def _add_device(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_setup(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_setup(commands: "Commands[CommandParser]") -> None:
     """Add the command `setup`, which installs vLLM, with its options."""
     command = _command(
         commands, "setup", does="Install vLLM into the engine's own environment.", act=_setup
@@ -146,7 +162,7 @@ def _setup(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_model(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_model(commands: "Commands[CommandParser]") -> None:
     """Add the command `model`, which finds or trains the tiny model, with its options."""
     command = _command(
         commands,
@@ -191,7 +207,7 @@ def _model(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_serve(commands: "Commands[CommandParser]") -> None:
     """Add the command `serve`, which runs vLLM, with its options."""
     command = _command(
         commands,
@@ -207,7 +223,12 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
     command.add_argument(
         "--dry-run",
         action="store_true",
-        help="print the command and each refused key as JSON, and start nothing",
+        help="print the command and each refused key, and start nothing",
+    )
+    command.add_argument(
+        "--format",
+        choices=("json", "table", "csv"),
+        help="of --dry-run; default: json. csv: the refused keys",
     )
     command.add_argument(
         "--cluster",
@@ -239,6 +260,9 @@ def _add_serve(commands: "Commands[argparse.ArgumentParser]") -> None:
 
 def _serve(options: argparse.Namespace) -> int:
     """Serve a model on this machine or on a cluster; return the exit code. Raises `UsageError`."""
+    if options.format and not options.dry_run:
+        raise UsageError("--format belongs to --dry-run.")
+    options.format = options.format or "json"
     if options.cluster:
         return serve_on_cluster(options)
     if options.closed_network:
@@ -309,7 +333,7 @@ def _add_serve_settings(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_wait(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_wait(commands: "Commands[CommandParser]") -> None:
     """Add the command `wait`, which waits for an engine, with its options."""
     command = _command(
         commands, "wait", does="Wait until an engine answers a one-token request.", act=_wait
@@ -342,7 +366,7 @@ def _wait(options: argparse.Namespace) -> int:
     return 0
 
 
-def _add_status(commands: "Commands[argparse.ArgumentParser]") -> None:
+def _add_status(commands: "Commands[CommandParser]") -> None:
     """Add the command `status`, which prints the state of the engine's folder, with its options."""
     command = _command(commands, "status", does="Say what is installed and made.", act=_status)
     command.add_argument("--json", action="store_true", help="for programs")
@@ -351,7 +375,7 @@ def _add_status(commands: "Commands[argparse.ArgumentParser]") -> None:
 def _status(options: argparse.Namespace) -> int:
     """Print the state of the engine's folder, as text or JSON; return 0."""
     state = status(_home())
-    print(json.dumps(state, indent=2) if options.json else as_text(state))
+    print(json.dumps(state, indent=2) if options.json else named(as_text(state)))
     return 0
 
 

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal, TextIO
 
+from engine.arguments.called import named
+
 Format = Literal["text", "json"]
 LINE_EVERY_S = 10.0  # pace of the text lines of one step
 BAR_CELLS = 30
@@ -88,7 +90,7 @@ class StageProgress:
             }
             print(json.dumps(line), file=self.out, flush=True)
             return
-        text = message
+        text = named(message)
         if done is not None and total is not None:
             text += f": {done:.0f} of {total:.0f} {unit}"
         if left_s is not None:

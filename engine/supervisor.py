@@ -31,6 +31,11 @@ LOADING_GRACE_S = 5.0
 say more than ours.
 """
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 60.0
+MOST_LIKE_ENDS = 5
+"""The ends with the same exit code, one after the other, of a program that was never ready.
+
+A setting that it refuses does not mend itself. A killed or lost process may.
+"""
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
@@ -164,6 +169,7 @@ class _Supervisor:
         self._stop = StopRequests()
         self._waits = RestartWaits()
         self._was_ready = False
+        self._like_ends, self._last_code = 0, 0
         # Polled, because the kernel's PR_SET_PDEATHSIG would fire when the *thread* that started us
         # ends.
         self._parent = os.getppid() if supervised.is_bound_to_parent else None
@@ -182,10 +188,21 @@ class _Supervisor:
             if self._supervised.must_start and not self._was_ready:
                 _say(f"{problem} before it was ready.")
                 return max(1, abs(code))
+            if obstacle is None and self._is_hopeless(code):
+                _say(f"{problem} {MOST_LIKE_ENDS} times, never ready. It is not started again.")
+                return code
             wait_s = self._waits.next_s()
             _say(f"{problem}. Starting it again in {wait_s:g} s.")
             self._sleep(wait_s)
         return 0
+
+    def _is_hopeless(self, code: int) -> bool:
+        """Count an end; return True after `MOST_LIKE_ENDS` with one exit code. The code of a signal
+        is negative, or from 128 on behind a shell; 0 is no error.
+        """
+        self._like_ends = self._like_ends + 1 if code == self._last_code else 1
+        self._last_code = code
+        return 0 < code < 128 and not self._was_ready and self._like_ends >= MOST_LIKE_ENDS
 
     def _run_once(self) -> tuple[int, str | None]:
         """Run the program once; return its exit code and the reason of its end, None if an end was

@@ -23,8 +23,11 @@ SHUTDOWN_TIMEOUT_S = 20
 Without it streams break off with an error.
 """
 
-MAX_QUEUED_REQUESTS = 256
-"""Waiting and running together; more get 503. Without it vLLM's queue has no bound."""
+MAX_QUEUED_REQUESTS: Mapping[Device, int] = {"cpu": 256, "gpu": 2048}
+"""Waiting and running together; more get 503. Without it vLLM's queue has no bound.
+
+Twice the sequences that vLLM runs at once by default; a GPU below 70 GiB runs fewer.
+"""
 
 CPU_KV_CACHE_GIB = 1
 CALM_ON_CPU = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "OMP_NUM_THREADS": "1"}
@@ -58,7 +61,7 @@ class Serving:
     """The parser with which vLLM separates thinking from the answer, or `NO_PARSER`."""
     tool_call_parser: str = "hermes"
     api_key_file: Path | None = None
-    max_queued_requests: int = MAX_QUEUED_REQUESTS
+    max_queued_requests: int
     flags: tuple[str, ...] = ()
     """The flags of the profile."""
     extra: tuple[str, ...] = ()

@@ -5,6 +5,7 @@ import json
 import random
 import secrets
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +16,14 @@ from engine.calibration.design import (
     fitted_windows,
     held_out_windows,
 )
-from engine.calibration.experiment import Experiment
+from engine.calibration.experiment import FEWEST_ROUNDS, Experiment, is_known_version
 from engine.calibration.report import fitted, report
 from engine.calibration.roofline import measure_roofline, require_environment
 from engine.calibration.text import as_text
 from engine.errors import UnknownStateError, UsageError
 from engine.load.client import LoadClient, server_url
 from engine.load.prompts import prompt_writer
-from engine.progress import StageProgress
+from engine.progress import StageProgress, duration_text
 from engine.serving.readiness import probe_of
 from engine.vllm_command import read_key
 
@@ -30,6 +31,10 @@ DEFAULT_SECONDS, DEFAULT_CONCURRENCY = 240, 16
 DEFAULT_PROMPT, DEFAULT_ANSWER = 1024, 128
 UNMEASURED = 0.4
 """The part of a window's seconds for its first round, which is not measured."""
+LEAST_PACE, MOST_OVERTIME = 3, 1.5
+"""The windows after which the whole length is known well enough, and the share of --seconds above
+which it is announced.
+"""
 DESCRIPTION = """\
 Measure the seconds that an engine works for an input, a cached input and an output token, and check
 them on other load. Prints JSON; the report for people goes to standard error. `tollgate engine
@@ -58,7 +63,11 @@ def add_calibrate(command: argparse.ArgumentParser) -> None:
     add("--model", metavar="NAME", help="default: the first that the engine lists")
     add("--api-key-file", type=Path, metavar="FILE", help="the file with the engine's key")
     for name, default, unit in (
-        ("seconds", DEFAULT_SECONDS, "about as long as the measurement lasts"),
+        (
+            "seconds",
+            DEFAULT_SECONDS,
+            "about as long as it lasts, if each window's three rounds fit",
+        ),
         ("concurrency", DEFAULT_CONCURRENCY, "requests at once"),
         ("prompt", DEFAULT_PROMPT, "tokens of the longest prompt"),
         ("answer", DEFAULT_ANSWER, "tokens of the longest answer"),
@@ -87,6 +96,39 @@ def run_calibrate(options: argparse.Namespace) -> int:
     return 1 if result["refused"] else 0
 
 
+@dataclass(slots=True, kw_only=True)
+class CalibrationPace:
+    """Reports each window with the time that is left, and once if it is far more than asked."""
+
+    progress: StageProgress
+    asked_s: float
+    _begun: int = 0
+    _is_known: bool = False
+
+    def on_window(self, _done: int, _total: int) -> None:
+        """Report the window that begins, of the fitted and the held-out ones together."""
+        done, self._begun = self._begun, self._begun + 1
+        whole_s = self.progress.elapsed_s / done * ALL_WINDOWS if done else None
+        if whole_s and done >= LEAST_PACE and whole_s > MOST_OVERTIME * self.asked_s:
+            if not self._is_known:
+                self.progress.say(
+                    "measuring",
+                    f"It will take about {duration_text(whole_s)} in place of --seconds"
+                    f" {self.asked_s:g}: each of the {ALL_WINDOWS} windows sends at least"
+                    f" {FEWEST_ROUNDS + 1} rounds of requests. A shorter --prompt or --answer takes"
+                    " less.",
+                )
+            self._is_known = True
+        self.progress.advance(
+            "measuring",
+            "Measuring the engine",
+            done=done,
+            total=ALL_WINDOWS,
+            unit="windows",
+            left_s=None if whole_s is None else whole_s - self.progress.elapsed_s,
+        )
+
+
 def calibrate(name: str, load: LoadRange, experiment: Experiment) -> dict[str, Any]:
     """Run the windows, fit, draw and run the held-out windows; return the result. Raises
     `EngineError`.
@@ -103,22 +145,21 @@ def _experiment(
 ) -> Experiment:
     """Return the experiment on the asked engine. Raises `EngineError` if it cannot be measured."""
     key = read_key(options.api_key_file) if options.api_key_file else None
-    _require_engine(options, key, load)
+    version = _require_engine(options, key, load)
     url = server_url(options.url)
     return Experiment(
         client=LoadClient(url=url, key=key),
         writer=prompt_writer(url, model=options.model, key=key, seed=seed),
         window_s=options.seconds * (1 - UNMEASURED) / ALL_WINDOWS,
         rng=random.Random(seed),  # noqa: S311 - lengths, not secrets
-        on_window=lambda done, total: progress.advance(
-            "measuring", "Measuring the engine", done=done, total=total, unit="windows"
-        ),
+        has_known_times=is_known_version(version),
+        on_window=CalibrationPace(progress=progress, asked_s=options.seconds).on_window,
     )
 
 
-def _require_engine(options: argparse.Namespace, key: str | None, load: LoadRange) -> None:
-    """Raise `UnknownStateError` unless the engine answers a token, and `UsageError` if its context
-    is too short.
+def _require_engine(options: argparse.Namespace, key: str | None, load: LoadRange) -> str | None:
+    """Return the engine's version, or None if it states none. Raises `UnknownStateError` unless the
+    engine answers a token, and `UsageError` if its context is too short.
     """
     probe = probe_of(options.url, model=options.model, key=key)
     if (reason := probe.failure()) is not None:
@@ -132,3 +173,4 @@ def _require_engine(options: argparse.Namespace, key: str | None, load: LoadRang
             f"--prompt {load.prompt} and --answer {load.answer} are longer than the engine's "
             f"context of {context} tokens. Give smaller ones."
         )
+    return probe.version()

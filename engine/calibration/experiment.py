@@ -3,8 +3,9 @@
 The engine time of a window is the time in which the engine worked for it. At a full concurrency
 that is the window's own length: the sum of the requests' times divided by the requests at work
 (Little's law, J. D. C. Little, A Proof for the Queuing Formula L = λW, Oper. Res. 9, 1961).
-Requests are timed by two clocks. The engine's own is vLLM's `metrics` of each answer: time to the
-first token, minus the wait in the queue, plus the generation. The client's includes the network.
+Requests are timed by two clocks. The engine's own is vLLM's `metrics` of each answer: the time from
+its scheduling to the first token, plus the generation. The client's includes the network and the
+wait in the engine's queue.
 """
 
 import asyncio
@@ -26,6 +27,10 @@ from engine.load.workload import LoadRequest
 FEWEST_ROUNDS, MOST_ROUNDS = 2, 200
 MOST_MS = 1e9
 """The longest time that an engine may report for a request: eleven days."""
+KNOWN_VERSIONS = ("0.32",)
+"""Versions of vLLM whose `time_to_first_token_ms` is known to count from scheduling, without the
+queue: `build_request_metrics` in vllm/entrypoints/generate/base/serving.py.
+"""
 MOST_ENGINE_SHARE = 1.02
 """The most time that an engine may report for its requests, as a share of the client's time: two
 clocks differ a little.
@@ -40,8 +45,10 @@ class WindowTimes:
 
     planned: PlannedWindow
     by_engine: LoadWindow | None
-    """None if the engine reports no time of its own."""
+    """None if the engine reports no time of its own, or one whose meaning is not known."""
     by_client: LoadWindow
+    queued: int = 0
+    """The requests in the engine's queue, their median over the time; 0 without `by_engine`."""
 
     def by(self, clock: Clock) -> LoadWindow | None:
         """Return the window by one clock."""
@@ -56,6 +63,8 @@ class Experiment:
     writer: PromptWriter
     window_s: float
     rng: random.Random
+    has_known_times: bool = True
+    """Whether the meaning of the engine's own times is known; else the client's clock is used."""
     numbers: Iterator[int] = field(default_factory=request_numbers)
     on_window: Callable[[int, int], None] = lambda _, __: None
     """Called before each window with its number and the number of windows."""
@@ -87,7 +96,7 @@ class Experiment:
         rounds = round(self.window_s / max(first.duration_s, 1e-3)) - 1
         rounds = min(MOST_ROUNDS, max(FEWEST_ROUNDS, rounds))
         run = await self._load(islice(requests, window.streams * rounds), streams=window.streams)
-        return window_times(window, run)
+        return window_times(window, run, has_known_times=self.has_known_times)
 
     async def _load(
         self, requests: Iterator[LoadRequest] | Sequence[LoadRequest], *, streams: int
@@ -103,36 +112,56 @@ class Experiment:
         return run
 
 
-def window_times(planned: PlannedWindow, run: LoadRun) -> WindowTimes:
+def is_known_version(version: str | None) -> bool:
+    """Return True if the meaning of this vLLM's own times is known."""
+    return version is not None and ".".join(version.split(".")[:2]) in KNOWN_VERSIONS
+
+
+def window_times(
+    planned: PlannedWindow, run: LoadRun, *, has_known_times: bool = True
+) -> WindowTimes:
     """Return the load of a run and its engine time by each clock. Raises `EngineError` without
     usage, or if the engine reports times that cannot be.
     """
     requests = run.answered
     client_s = sum(one.e2e_s for one in requests)
     at_once = client_s / run.duration_s
-    own = [engine_time_s(one) for one in requests]
+    own = [engine_times(one) for one in requests] if has_known_times else []
     known = [one for one in own if one is not None]
-    by_engine = None
-    if len(known) == len(requests):
-        engine_s = sum(known)
-        if not 0 < engine_s <= MOST_ENGINE_SHARE * client_s:
+    by_engine, queued = None, 0
+    if known and len(known) == len(requests):
+        engine_s, queued_s = sum(one.work_s for one in known), sum(one.queue_s for one in known)
+        if not 0 < engine_s <= engine_s + queued_s <= MOST_ENGINE_SHARE * client_s:
             raise EngineError(
-                f"The engine reports {engine_s:.3g} s of work for requests that took "
-                f"{client_s:.3g} s in all. Nothing was calibrated. Check the clock and the metrics "
-                "of the engine."
+                f"The engine reports {engine_s:.3g} s of work and {queued_s:.3g} s in its queue for"
+                f" requests that took {client_s:.3g} s in all. Nothing was calibrated. Check the "
+                "clock and the metrics of the engine."
             )
+        queued = median_queue(requests, known, run.duration_s)
         # The rest of the client's time a request is in the network or in the engine's queue.
         at_work = at_once * min(1.0, engine_s / client_s)
         by_engine = _loaded(requests, at_work, engine_s)
     return WindowTimes(
-        planned=planned, by_engine=by_engine, by_client=_loaded(requests, at_once, client_s)
+        planned=planned,
+        by_engine=by_engine,
+        by_client=_loaded(requests, at_once, client_s),
+        queued=queued,
     )
 
 
-def engine_time_s(request: MeasuredRequest) -> float | None:
-    """Return the seconds in which vLLM worked for a request, by its own figures; None without.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineTimes:
+    """The seconds of one request by vLLM's own figures."""
 
-    Raises `EngineError` if a figure is no time.
+    work_s: float
+    """From its scheduling to its last token."""
+    queue_s: float
+    """Before its scheduling."""
+
+
+def engine_times(request: MeasuredRequest) -> EngineTimes | None:
+    """Return the times of a request by vLLM's own figures; None without. Raises `EngineError` if a
+    figure is no time.
     """
     metrics = request.engine_metrics or {}
     names = ("time_to_first_token_ms", "generation_time_ms", "queue_time_ms")
@@ -140,7 +169,33 @@ def engine_time_s(request: MeasuredRequest) -> float | None:
     if first is None or queue is None:
         return None
     # An answer of one token has no generation time.
-    return (first - queue + (writing or 0.0)) / 1000
+    return EngineTimes(work_s=(first + (writing or 0.0)) / 1000, queue_s=queue / 1000)
+
+
+def median_queue(
+    requests: Sequence[MeasuredRequest], times: Sequence[EngineTimes], duration_s: float
+) -> int:
+    """Return the median, over the time of a run, of how many requests waited to be scheduled.
+
+    The median leaves out the end of a run, when the queue drains, and the short waits for the end
+    of a step. The network's way back is small beside a queue that counts.
+    """
+    changes: list[tuple[float, int]] = []
+    for request, one in zip(requests, times, strict=True):
+        scheduled_s = request.ended_s - one.work_s
+        changes += [(scheduled_s - one.queue_s, 1), (scheduled_s, -1)]
+    spent_s: dict[int, float] = {}
+    waiting, last_s = 0, 0.0
+    for moment_s, change in sorted(changes):
+        spent_s[waiting] = spent_s.get(waiting, 0.0) + max(0.0, moment_s - last_s)
+        waiting, last_s = waiting + change, max(last_s, moment_s)
+    spent_s[0] = spent_s.get(0, 0.0) + max(0.0, duration_s - last_s)
+    passed_s = 0.0
+    for waiting in sorted(spent_s):
+        passed_s += spent_s[waiting]
+        if passed_s >= sum(spent_s.values()) / 2:
+            break
+    return waiting
 
 
 def _milliseconds(metrics: Any, name: str) -> float | None:

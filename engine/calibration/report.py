@@ -4,6 +4,7 @@ it is refused, as plain values.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 from engine.calibration.cost_model import (
@@ -26,6 +27,8 @@ from engine.calibration.experiment import Clock, WindowTimes
 from engine.errors import EngineError
 
 HELD_OUT_LIMIT = 0.10
+MOST_WIDTH = 4.0
+"""The upper end of a rate's interval over its lower end: beyond, the rate is no price."""
 DIGITS = 6
 """Significant digits of measured figures; their intervals are far wider."""
 
@@ -38,6 +41,15 @@ class FittedCalibration:
     clock: Clock
     windows: Sequence[WindowTimes]
     model: CostModel
+
+    @property
+    def running(self) -> float:
+        """Return how many requests ran at once at the full concurrency: those in flight without
+        those in the engine's queue. The network keeps its part, which is in no weight.
+        """
+        most = max(one.planned.streams for one in self.windows)
+        queued = median(one.queued for one in self.windows if one.planned.streams == most)
+        return max(1.0, self.load.concurrency - queued)
 
     def loaded(self, windows: Sequence[WindowTimes]) -> list[LoadWindow]:
         """Return windows by the clock of the fit. Raises `EngineError` if it did not time all."""
@@ -73,11 +85,12 @@ def report(
     measured_s = [window.engine_s for window in checked]
     error = prediction_error(measured_s, [model.predict_s(window) for window in checked])
     flat_s = flat_time_s(fit_windows)
+    running = calibration.running
     tests = bends(fit_windows, model)
     return {
         "deployment": name,
-        **rates(model, load.concurrency),
-        "intervals": intervals(model, load.concurrency),
+        **rates(model, running),
+        "intervals": intervals(model, running),
         "r_squared": _rounded(model.r_squared),
         "held_out_error": _rounded(error),
         "price_id": None,
@@ -85,6 +98,7 @@ def report(
             prediction_error(measured_s, [flat_s * window.tokens for window in checked])
         ),
         "concurrency": load.concurrency,
+        "running": _rounded(running),
         "longest_prompt": load.prompt,
         "longest_answer": load.answer,
         "clock": calibration.clock,
@@ -99,7 +113,7 @@ def report(
         "cross_check": cross_check(calibration),
         "residuals": [*residuals(calibration, calibration.windows)],
         "held_out": [*residuals(calibration, held_out)],
-        "refused": [*refusals(error, tests), *_without_tokens(model, load.concurrency)],
+        "refused": [*refusals(error, tests), *_unbounded(model, running)],
     }
 
 
@@ -131,10 +145,9 @@ def cross_check(calibration: FittedCalibration) -> dict[str, Any] | None:
         return None
     by_client = [window.by_client for window in calibration.windows]
     by_engine = calibration.loaded(calibration.windows)
-    concurrency = calibration.load.concurrency
-    own = rates(calibration.model, concurrency)
+    own = rates(calibration.model, calibration.running)
     try:
-        other = rates(fit(by_client), concurrency)
+        other = rates(fit(by_client), calibration.load.concurrency)
     except EngineError as error:
         return {"clock": "client", "problem": str(error)}
     at_work = sum(window.concurrency * window.engine_s for window in by_engine)
@@ -187,16 +200,33 @@ def refusals(held_out_error: float, tests: Sequence[Bend]) -> Iterator[str]:
             )
 
 
-def _without_tokens(model: CostModel, concurrency: float) -> Iterator[str]:
-    """Yield a reason if the tokens make no difference to the engine time: an engine that takes the
-    same time for each request gave any price, one calibration in five.
+def _unbounded(model: CostModel, concurrency: float) -> Iterator[str]:
+    """Yield a reason for each rate that the measurement does not bound.
+
+    Cached input may cost nothing that can be seen: its rate is then the lower end of the interval,
+    so its price is the most that it can cost. That bounds it if it is below the price of input.
     """
     both: tuple[TokenKind, ...] = ("input", "output")
-    times = [model.token_time(kind, concurrency) for kind in both]
-    if all(time is None or time.low_s <= 0 for time in times):
+    times = {kind: model.token_time(kind, concurrency) for kind in KINDS}
+    if all((time := times[kind]) is None or time.low_s <= 0 for kind in both):
         yield (
             "The engine time does not grow with the tokens: input and output may both cost nothing."
             " Check that the engine itself answers, or give more --seconds and a longer --answer."
+        )
+        return
+    plain = times["input"]
+    for kind, time in times.items():
+        if time is None or time.high_s <= MOST_WIDTH * time.low_s:
+            continue
+        if kind == "cached_input" and plain is not None and time.high_s <= plain.seconds:
+            continue
+        low, high = time.interval_tok_per_s
+        upper = "no upper end" if high is None else f"{high:,.0f}"
+        yield (
+            f"The rate of {kind.replace('_', ' ')} tokens is not bounded: {low:,.0f} to {upper} "
+            f"tokens/s (95 %); at most a factor of {MOST_WIDTH:g} is allowed. Did the engine run "
+            "fewer requests at once than asked (max_num_seqs)? Give a smaller --concurrency, more "
+            "--seconds, or stop other work on the engine."
         )
 
 

@@ -4,8 +4,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from engine.calibration.cost_model import KINDS
+from engine.calibration.experiment import KNOWN_VERSIONS
 from engine.plan.text import table
 
+ENGINE_WAITS = 0.9
+"""Below this share of the requests that run, the report names the queue."""
 HEADS = ("streams", "requests", "input", "cached", "output", "measured s", "predicted s", "error")
 
 
@@ -58,7 +61,15 @@ def _summary(result: Mapping[str, Any]) -> str:
             f"were at work in the engine for {check['engine_share']:.1%} of the client's time."
         )
     elif result["clock"] == "client":
-        lines.append("Timed by the client alone: the engine reports no times of its requests.")
+        lines.append(
+            "Timed by the client alone: the engine reports no times of its requests, or its "
+            f"version is none whose times are known (vLLM {', '.join(KNOWN_VERSIONS)})."
+        )
+    if result["running"] < ENGINE_WAITS * result["concurrency"]:
+        lines.append(
+            f"Of the {result['concurrency']} requests {result['running']:.1f} ran at once; the "
+            "others waited in the engine's queue (max_num_seqs, or the memory of its KV cache)."
+        )
     return "\n".join(lines)
 
 

@@ -17,6 +17,7 @@ from engine.errors import UsageError
 from engine.serving import checks
 from engine.serving.deployment_block import dialable_url
 from engine.serving.hardware import hardware_here
+from engine.serving.parsers import parser_refusals
 from engine.serving.readiness import probe_of
 from engine.serving.serve import ServeSettings, StartPlan, print_block, settings_of
 
@@ -57,7 +58,7 @@ def serve_on_cluster(options: argparse.Namespace) -> int:
     home = homes.engine_home(os.environ)
     plan = cluster_plan(home, options, os.environ)
     if options.dry_run:
-        return plan.dry_run()
+        return plan.dry_run(options.format)
     plan.require_possible("The profile cannot be served on a cluster")
     if not ray_packages.has_ray(home):
         raise UsageError(
@@ -110,6 +111,7 @@ def cluster_plan(
             *ray_config.refused_options(options, variables),
             *checks.parallel_refusals(settings.profile, settings.facts),
             *refused,
+            *parser_refusals(settings.profile, ()),
         ),
     )
 

@@ -10,8 +10,8 @@ from engine.arguments.numbers import positive, whole
 from engine.errors import EngineError, UsageError
 from engine.plan import text
 from engine.plan.architecture import count
-from engine.plan.config import read_config
-from engine.plan.demand import read_demand
+from engine.plan.config import nearest, read_config
+from engine.plan.demand import Demand, read_demand
 from engine.plan.gpus import gpu_named
 from engine.plan.layout import Served
 from engine.plan.ledger import demand_of_ledger
@@ -21,6 +21,7 @@ from engine.plan.report import PlanSettings, plan
 
 DEFAULT_CONTEXT = 8192
 DEFAULT_PROMPT, DEFAULT_ANSWER = 1024, 256
+DEFAULT_BOTH = DEFAULT_PROMPT + DEFAULT_ANSWER
 FEWEST_MONTHS, MOST_MONTHS = 12, 18
 DESCRIPTION = """\
 Say what fits on which GPU, how fast it will be and what a million tokens will cost: arithmetic on
@@ -73,8 +74,8 @@ def add_plan(command: argparse.ArgumentParser) -> None:
         metavar="N",
         help=f"tokens of a sequence; {DEFAULT_CONTEXT}",
     )
-    add("--prompt", type=whole, metavar="N", help=f"tokens; default {DEFAULT_PROMPT}")
-    add("--answer", type=whole, metavar="N", help=f"tokens; default {DEFAULT_ANSWER}")
+    add("--prompt", type=whole, metavar="N", help=f"tokens; {DEFAULT_PROMPT}, or as many as fit")
+    add("--answer", type=whole, metavar="N", help=f"tokens; {DEFAULT_ANSWER}, or as many as fit")
     add("--batch", type=whole, metavar="N", help="sequences at once; default: several sizes")
     add("--gpu-usd-per-hour", type=positive, metavar="X", help="of one GPU")
     add("--utilisation", type=_share, default=1.0, metavar="U", help="0 to 1; default 1")
@@ -102,7 +103,7 @@ def run_plan(options: argparse.Namespace) -> int:
     shown: dict[str, Callable[[dict[str, Any]], str]] = {
         "json": lambda one: json.dumps(one, indent=2),
         "csv": text.as_csv,
-        "table": text.as_text,
+        "table": lambda one: text.as_text(one, usd_per_hour=options.gpu_usd_per_hour),
     }
     print(shown[options.format](document))
     if not any(row["fits"] for row in document["rows"]):
@@ -118,9 +119,11 @@ def _settings(options: argparse.Namespace) -> PlanSettings:
     if not options.model or not options.gpu:
         raise UsageError("plan needs --model and --gpu; see: python -m engine plan --help")
     gpus = [gpu_named(name) for name in options.gpu.split(",")]
-    if options.quantization is not None and options.quantization not in QUANTIZATIONS:
+    quantization = None if options.quantization is None else options.quantization.lower()
+    if quantization is not None and quantization not in QUANTIZATIONS:
         raise UsageError(
-            f"Unknown quantization {options.quantization!r}. Known: {', '.join(QUANTIZATIONS)}."
+            f"Unknown quantization {options.quantization!r}."
+            f"{nearest(quantization, QUANTIZATIONS)} Known: {', '.join(QUANTIZATIONS)}."
         )
     demand = None
     if options.demand:
@@ -128,12 +131,11 @@ def _settings(options: argparse.Namespace) -> PlanSettings:
     elif options.from_ledger:
         demand = demand_of_ledger(options.from_ledger)
     config = read_config(options.model, may_download=options.download)
-    if options.quantization:
+    if quantization:
         fields = {**config.fields, "quantization_config": None}
         config = type(config)(name=config.name, source=config.source, fields=fields)
     model = count(config)
-    prompt = options.prompt or (demand.prompt_p50 if demand else DEFAULT_PROMPT)
-    answer = options.answer or (demand.answer_p50 if demand else DEFAULT_ANSWER)
+    prompt, answer = _lengths(options, demand, longest=options.context or model.max_context)
     context = options.context
     if context is None:
         longest = demand.prompt_p95 + demand.answer_p95 if demand else 0
@@ -151,7 +153,7 @@ def _settings(options: argparse.Namespace) -> PlanSettings:
     return PlanSettings(
         served=Served(
             model=model,
-            quantization=options.quantization or model.own_format,
+            quantization=quantization or model.own_format,
             kv_cache=options.kv_cache,
             context=context,
         ),
@@ -165,6 +167,22 @@ def _settings(options: argparse.Namespace) -> PlanSettings:
         demand=demand,
         months=options.months,
     )
+
+
+def _lengths(
+    options: argparse.Namespace, demand: Demand | None, *, longest: int
+) -> tuple[int, int]:
+    """Return the tokens of prompt and answer: those given, else the demand's, else the default ones
+    or as much of them as fits into `longest`.
+    """
+    prompt = options.prompt or (demand.prompt_p50 if demand else None)
+    answer = options.answer or (demand.answer_p50 if demand else None)
+    if answer is None:
+        room = longest - prompt if prompt else longest * DEFAULT_ANSWER // DEFAULT_BOTH
+        answer = max(1, min(DEFAULT_ANSWER, room))
+    if prompt is None:
+        prompt = max(1, min(DEFAULT_PROMPT, longest - answer))
+    return prompt, answer
 
 
 def _listed(rows: list[dict[str, Any]], shape: str) -> str:

@@ -4,7 +4,9 @@ import json
 import os
 import urllib.error
 import urllib.request
+from collections.abc import Iterable
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -87,10 +89,23 @@ def read_config(model: str, *, may_download: bool = False) -> ModelConfig:
     if may_download and model.count("/") == 1:
         return _from_text(_download(model), name=model, source="the hub")
     raise EngineError(
-        f"No folder with a config.json and no shipped model is called {model}. List the shipped"
+        f"No folder with a config.json and no shipped model is called {model}."
+        f"{nearest(model, shipped_models())} List the shipped"
         " ones with: python -m engine plan --list models. With --download, ORG/NAME is read from"
         " the hub."
     )
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """Return the sentence ` Nearest: …` with the known names most like a given one, in any case.
+
+    A name that begins the other comes first, else one of similar letters; empty if none is like it.
+    """
+    by_key = {one.rpartition("/")[2].lower(): one.rpartition("/")[2] for one in known}
+    asked = name.strip().rpartition("/")[2].lower()
+    found = [key for key in by_key if asked and (key.startswith(asked) or asked.startswith(key))]
+    found = found or get_close_matches(asked, by_key, n=3)
+    return f" Nearest: {', '.join(by_key[key] for key in found[:3])}." if found else ""
 
 
 def config_text(path: Path) -> str:

@@ -5,6 +5,7 @@ import json
 import math
 import re
 import sys
+from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from engine.errors import EngineError, UsageError
 from engine.plan.gpus import Gpu
 from engine.plan.layout import Fit, Served
-from engine.plan.levers import LARGEST_BATCH
+from engine.plan.levers import largest_batch
 from engine.plan.roofline import Times, Work, predict
 
 KEYS = (
@@ -198,21 +199,13 @@ def capacity(demand: Demand, served: Served, gpu: Gpu, found: Fit) -> Capacity:
 
     Raises: EngineError: not even one request at a time keeps the SLO; the message has both times.
     """
-    room = found.sequences_of(served, demand.prompt_p95 + demand.answer_p95)
-    best = None
-    for batch in range(1, min(room, LARGEST_BATCH) + 1):
-        worst = _times(demand, served, gpu, found, batch=batch, is_p95=True)
-        usual = _times(demand, served, gpu, found, batch=batch, is_p95=False)
-        under_load_s = batch / usual.throughput_tok_per_s
-        is_kept = worst.ttft_s + worst.tpot_s <= demand.ttft_s and (
-            max(worst.tpot_s, under_load_s) <= demand.tpot_s
-        )
-        if not is_kept:
-            break
-        rate = usual.throughput_tok_per_s / demand.answer_p50
-        if best is None or rate > best.requests_per_s:
-            best = Capacity(batch=batch, requests_per_s=rate)
-    if best is None:
+    room = largest_batch(served, gpu, found, demand.prompt_p95 + demand.answer_p95)
+    sizes = range(1, room + 1)
+    # Each time rises with the batch, so the sizes that keep the SLO come first.
+    kept = bisect_left(
+        sizes, True, key=lambda batch: not _keeps_slo(demand, served, gpu, found, batch=batch)
+    )
+    if not kept:
         if not room:
             raise EngineError(
                 f"A request of {demand.prompt_p95 + demand.answer_p95} tokens (p95) does not fit"
@@ -225,7 +218,26 @@ def capacity(demand: Demand, served: Served, gpu: Gpu, found: Fit) -> Capacity:
             f" {alone.ttft_s * 1000:.0f} ms to its first token and {alone.tpot_s * 1000:.1f} ms for"
             " each other one. Take more or faster GPUs, fewer bits, or a looser SLO."
         )
-    return best
+    parts = found.layout.data * found.layout.pipeline
+    # A batch that its copies and stages share evenly may carry more than the next larger one.
+    even = max(1, kept // parts * parts)
+    rates = {
+        batch: _times(demand, served, gpu, found, batch=batch, is_p95=False).throughput_tok_per_s
+        / demand.answer_p50
+        for batch in (kept, even)
+    }
+    best = max(rates, key=rates.__getitem__)
+    return Capacity(batch=best, requests_per_s=rates[best])
+
+
+def _keeps_slo(demand: Demand, served: Served, gpu: Gpu, found: Fit, *, batch: int) -> bool:
+    """Return True if a batch keeps the SLO at the p95 lengths, and at the p50 ones under load."""
+    worst = _times(demand, served, gpu, found, batch=batch, is_p95=True)
+    usual = _times(demand, served, gpu, found, batch=batch, is_p95=False)
+    under_load_s = batch / usual.throughput_tok_per_s
+    return worst.ttft_s + worst.tpot_s <= demand.ttft_s and (
+        max(worst.tpot_s, under_load_s) <= demand.tpot_s
+    )
 
 
 def _times(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from engine.errors import UsageError
-from engine.plan.config import DATA
+from engine.plan.config import DATA, nearest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +13,8 @@ class Gpu:
     """One kind of GPU. Rates are those of the data sheet, without sparsity."""
 
     name: str
+    generation: str
+    """NVIDIA's architecture: Hopper, Ada or Ampere."""
     memory_bytes: int
     bandwidth_bytes_per_s: float
     link_bytes_per_s: float
@@ -23,6 +25,10 @@ class Gpu:
     usd_per_hour: tuple[float, float] | None
     """The range of rents, or None if no published range was found."""
     source: str
+    price_kind: str
+    """The sort of the rents: on demand, spot or a managed service; prices of two sorts do not
+    compare.
+    """
     price_source: str
 
     @property
@@ -46,9 +52,11 @@ def _gpu(name: str, row: dict[str, object]) -> Gpu:
 
 
 def gpu_named(name: str) -> Gpu:
-    """Return a GPU by its name, in any case. Raises `UsageError` that lists the known ones."""
+    """Return a GPU by its name, in any case. Raises `UsageError` that lists the known ones, and
+    first the nearest.
+    """
     table = gpu_table()
     found = next((gpu for key, gpu in table.items() if key.lower() == name.strip().lower()), None)
     if found is None:
-        raise UsageError(f"Unknown GPU {name!r}. Known: {', '.join(table)}.")
+        raise UsageError(f"Unknown GPU {name!r}.{nearest(name, table)} Known: {', '.join(table)}.")
     return found

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from engine.plan.batch_limits import default_limits
 from engine.plan.gpus import Gpu
 from engine.plan.layout import Fit, Layout, Served, fit
 from engine.plan.memory import BITS
@@ -10,8 +11,6 @@ from engine.plan.roofline import Work, predict
 
 LEAST_FACTOR = 1.02
 CACHED_SHARE = 0.5
-LARGEST_BATCH = 256
-"""vLLM's default for --max-num-seqs: more sequences wait."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +21,14 @@ class Lever:
     value: str
     factor: float
     reason: str
+
+
+def largest_batch(served: Served, gpu: Gpu, found: Fit, tokens: int) -> int:
+    """Return how many sequences of `tokens` tokens run at once: as many as fit, up to vLLM's
+    default of each copy of the model.
+    """
+    most = default_limits(gpu).sequences * found.layout.data
+    return min(found.sequences_of(served, tokens), most)
 
 
 def levers(served: Served, gpu: Gpu, found: Fit, work: Work) -> list[Lever]:
@@ -40,7 +47,7 @@ def _tried(
     served: Served, gpu: Gpu, found: Fit, work: Work
 ) -> Iterator[tuple[str, str, float, str]]:
     """Yield each lever with its value, throughput and reason."""
-    most = min(found.sequences_of(served, work.prompt + work.answer), LARGEST_BATCH)
+    most = largest_batch(served, gpu, found, work.prompt + work.answer)
     if most > work.batch:
         rate = predict(served, gpu, found.layout, replace(work, batch=most)).throughput_tok_per_s
         yield (

@@ -9,7 +9,7 @@ from engine.plan.architecture import Model
 from engine.plan.demand import Demand, capacity, months
 from engine.plan.gpus import Gpu
 from engine.plan.layout import Fit, Served, chosen_fit
-from engine.plan.levers import LARGEST_BATCH, levers
+from engine.plan.levers import largest_batch, levers
 from engine.plan.memory import kv_bytes_per_sequence, kv_bytes_per_token, weight_bytes
 from engine.plan.roofline import Work, predict
 
@@ -95,8 +95,10 @@ def _empty_row(settings: PlanSettings, gpu: Gpu, reason: str) -> dict[str, Any]:
 
 def _rows(settings: PlanSettings, gpu: Gpu, found: Fit) -> Iterator[dict[str, Any]]:
     """Yield the row of each batch size on one layout."""
-    room = found.sequences_of(settings.served, settings.prompt + settings.answer)
-    asked = [settings.batch] if settings.batch else [*BATCHES, min(room, LARGEST_BATCH)]
+    tokens = settings.prompt + settings.answer
+    room = found.sequences_of(settings.served, tokens)
+    largest = largest_batch(settings.served, gpu, found, tokens)
+    asked = [settings.batch] if settings.batch else [*BATCHES, largest]
     for batch in sorted({min(one, room) for one in asked}):
         work = Work(prompt=settings.prompt, answer=settings.answer, batch=batch)
         times = predict(settings.served, gpu, found.layout, work)

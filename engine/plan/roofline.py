@@ -8,6 +8,7 @@ plus the exchange between GPUs, plus a fixed overhead (roofline model: Williams 
 from dataclasses import dataclass
 
 from engine.plan.architecture import Layer, Model
+from engine.plan.batch_limits import default_limits
 from engine.plan.gpus import Gpu
 from engine.plan.layout import Layout, Served
 from engine.plan.memory import BITS, kv_bytes_per_sequence, layer_bytes
@@ -25,11 +26,21 @@ Tuned on the first-token times of LLaMA 7B and 70B with 2,048 tokens on H100 and
 (FP16), TensorRT-LLM 0.5, docs/source/performance.md at 138f96d4: 33 to 52 % and 60 to 68 %. The
 throughput figures of that page tuned nothing.
 """
+HOPPER_16BIT_SHARE = 0.39
+"""In place of `MATRIX_SHARE` at 16 bits on Hopper.
+
+Hopper has three times the matrix rate of the A100, but not three times the memory bandwidth or the
+host's speed to feed it. Fitted, with `EXPERT_WORK`, by `python -m bench.plan_accuracy --fit` on
+three pairs that vLLM 0.11 served: Qwen3-14B on an H100, gpt-oss-20b on an H100 and an A100.
+"""
+EXPERT_WORK = 2.1
+"""The time to multiply by an expert, over that of a dense matrix of its size.
+
+Each expert multiplies few of a pass's tokens, so its products are small and padded.
+"""
 LINK_SHARE = 0.7
 """Of a link's rate that an all-reduce reaches. An estimate."""
 
-BATCHED_TOKENS = 8192
-"""Tokens that one pass takes at most: vLLM's --max-num-batched-tokens on a data-centre GPU."""
 PASS_OVERHEAD_S = 0.0008
 """Scheduling, sampling and kernel starts of one pass; tuned with `BANDWIDTH_SHARE`."""
 EXPERT_LAYER_S = 115e-6
@@ -71,7 +82,7 @@ def predict(served: Served, gpu: Gpu, layout: Layout, work: Work) -> Times:
     streams = in_stage * layout.pipeline * layout.data
     fresh = work.prompt - work.cached
     ttft = prefill_s(served, gpu, layout, fresh, cached=work.cached)
-    shared = max(1, min(in_stage, BATCHED_TOKENS // fresh))
+    shared = max(1, min(in_stage, default_limits(gpu).tokens // fresh))
     of_many = prefill_s(served, gpu, layout, fresh, cached=work.cached, prompts=shared)
     prefill = min(ttft, of_many / shared)
     step = decode_s(
@@ -95,11 +106,13 @@ def prefill_s(
     cached: int = 0,
     prompts: int = 1,
 ) -> float:
-    """Return the seconds to read one or more prompts in a pass and emit their first tokens.
+    """Return the seconds to read one or more prompts and emit their first tokens.
 
-    `prompt` are the tokens to compute; they also attend to `cached` ones before them.
+    `prompt` are the tokens to compute; they also attend to `cached` ones before them. Prompts
+    longer than a pass are read in chunks, each of which reads the weights.
     """
     model, tokens = served.model, prompt * prompts
+    passes = -(-tokens // default_limits(gpu).tokens)
     flop = sum(2.0 * _multiplied(layer) * tokens for layer in model.layers)
     attention = prompts * sum(
         layer.flop_per_pair * (_pairs(layer, prompt + cached) - _pairs(layer, cached))
@@ -110,8 +123,9 @@ def prefill_s(
         flop / _matrix_rate(gpu, served.quantization)
         + (attention + head) / _matrix_rate(gpu, "none")
     ) / layout.tensor
-    read = _weights_read(served, tokens) / layout.tensor / _bandwidth(gpu)
-    return max(multiply, read) + _exchange_s(model, gpu, layout, tokens) + _overhead_s(model)
+    read = passes * _weights_read(served, -(-tokens // passes)) / layout.tensor / _bandwidth(gpu)
+    exchange = _exchange_s(model, gpu, layout, tokens)
+    return max(multiply, read) + exchange + passes * _overhead_s(model)
 
 
 def decode_s(served: Served, gpu: Gpu, layout: Layout, *, batch: int, context: int) -> float:
@@ -134,9 +148,10 @@ def decode_s(served: Served, gpu: Gpu, layout: Layout, *, batch: int, context: i
     return max(multiply, read) + cache / _bandwidth(gpu) + exchange + _overhead_s(model)
 
 
-def _multiplied(layer: Layer) -> int:
-    """Return the weights of a layer that one token is multiplied with."""
-    return layer.active_parameters - layer.norm_parameters
+def _multiplied(layer: Layer) -> float:
+    """Return the weights of a layer that one token is multiplied with, an expert's at its cost."""
+    experts = layer.expert_parameters * layer.experts_per_token
+    return layer.active_parameters - layer.norm_parameters + (EXPERT_WORK - 1) * experts
 
 
 def _pairs(layer: Layer, tokens: int) -> float:
@@ -192,4 +207,5 @@ def _matrix_rate(gpu: Gpu, quantization: str) -> float:
     if rate is None:
         kind, rate = "16bit", gpu.matrix_flop_per_s["16bit"]
     assert rate is not None
-    return rate * MATRIX_SHARE[kind]
+    is_slower = kind == "16bit" and gpu.generation == "Hopper"
+    return rate * (HOPPER_16BIT_SHARE if is_slower else MATRIX_SHARE[kind])

@@ -16,6 +16,9 @@ GPU_BLOCK = (
     " input_tok_per_s = prompt / TTFT, output_tok_per_s = batch / TPOT, both in seconds."
     " tok/s and USD/Mtok include the time for the prompts."
 )
+TTFT = (
+    "TTFT is that of one prompt alone, in each row: under load a prompt waits for others as well."
+)
 
 
 def table(heads: Sequence[str], rows: Rows) -> str:
@@ -36,8 +39,10 @@ def _is_figure(rows: Rows, column: int) -> bool:
     return all(row[column][:1] in "0123456789-~" for row in rows)
 
 
-def as_text(document: dict[str, Any]) -> str:
-    """Return a plan as text for people."""
+def as_text(document: dict[str, Any], *, usd_per_hour: float | None = None) -> str:
+    """Return a plan as text for people; `usd_per_hour` is the price asked for, None for the
+    table's.
+    """
     model = document["model"]
     parts = [
         f"{model['name']}: {model['parameters'] / 1e9:.2f} B parameters,"
@@ -60,6 +65,7 @@ def as_text(document: dict[str, Any]) -> str:
             "USD/Mtok",
         ]
         parts.append(table(heads, [_row(row) for row in fitting]))
+        parts.append(f"{TTFT}\n{_prices(fitting, usd_per_hour)}")
     parts += [
         f"{row['gpu']}: {row['reason']}" for row in document["rows"] if row["reason"] is not None
     ]
@@ -91,6 +97,26 @@ def as_text(document: dict[str, Any]) -> str:
         " published figures."
     )
     return "\n\n".join(parts)
+
+
+def _prices(fitting: Sequence[dict[str, Any]], usd_per_hour: float | None) -> str:
+    """Return the price of a GPU's hour behind each USD figure, and whether they compare."""
+    if usd_per_hour is not None:
+        return f"USD at {usd_per_hour:g} for an hour of one GPU, as given."
+    gpus = [gpu_table()[name] for name in dict.fromkeys(row["gpu"] for row in fitting)]
+    lines = [
+        f"{gpu.name}: {gpu.middle_usd_per_hour:.2f} USD an hour, the middle of"
+        f" {gpu.usd_per_hour[0]:.2f} to {gpu.usd_per_hour[1]:.2f}, {gpu.price_kind}"
+        f" ({gpu.price_source})."
+        for gpu in gpus
+        if gpu.usd_per_hour
+    ]
+    if len({gpu.price_kind for gpu in gpus if gpu.usd_per_hour}) > 1:
+        lines.append(
+            "These prices are of different sorts, so do not rank the GPUs by USD: give"
+            " --gpu-usd-per-hour."
+        )
+    return "\n".join(lines)
 
 
 def _row(row: dict[str, Any]) -> tuple[str, ...]:
@@ -144,6 +170,7 @@ def gpu_rows() -> list[dict[str, Any]]:
             "usd_per_hour_low": gpu.usd_per_hour[0] if gpu.usd_per_hour else None,
             "usd_per_hour_high": gpu.usd_per_hour[1] if gpu.usd_per_hour else None,
             "source": gpu.source,
+            "price_kind": gpu.price_kind,
             "price_source": gpu.price_source,
         }
         for gpu in gpu_table().values()

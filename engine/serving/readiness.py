@@ -72,6 +72,14 @@ class EngineProbe:
             return None
         return None
 
+    def version(self) -> str | None:
+        """Return the version that the engine states, as vLLM does; None without."""
+        try:
+            stated = self._send("/version", None).get("version")
+        except BROKEN_ANSWER:
+            return None
+        return stated if isinstance(stated, str) else None
+
     def _ask(self, path: str, body: Mapping[str, object]) -> str | None:
         """Send one request; return None if it was answered, else the reason why the next endpoint
         is to be tried. Raises `URLError` if no endpoint can answer.

@@ -5,6 +5,7 @@ vLLM's command, supervises it and prints the deployment block once the engine is
 import argparse
 import json
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -14,12 +15,15 @@ from typing import Any
 
 from engine import environment, supervisor, vllm_command
 from engine import home as homes
+from engine.arguments.printable import printable
 from engine.cpu import number_format_here
 from engine.errors import EngineError, UsageError
+from engine.plan.text import csv_of, table
 from engine.serving import addresses, checks, flags
 from engine.serving.deployment_block import DeploymentFacts, deployment_block, dialable_url
 from engine.serving.hardware import hardware_here
 from engine.serving.model_config import ModelFacts, model_facts
+from engine.serving.parsers import parser_refusals
 from engine.serving.profile import Profile, ProfileFile, Refused, read_profile
 from engine.serving.readiness import EngineProbe, probe_of
 
@@ -28,7 +32,6 @@ WITHOUT_PROFILE = Profile(
     max_model_len=4096,
     reasoning_parser="qwen3",
     tool_call_parser="hermes",
-    max_num_queued_reqs=vllm_command.MAX_QUEUED_REQUESTS,
 )
 """The settings of `serve` without `--profile`: those of the shipped model."""
 
@@ -46,18 +49,26 @@ class StartPlan:
         """Return what `--dry-run` shows besides."""
         return {}
 
-    def as_json(self) -> str:
-        """Return the output of `--dry-run`."""
+    def shown(self, format: str) -> str:
+        """Return the output of `--dry-run`: all of it as JSON, the refused keys as CSV, or the
+        command and the refused keys as text.
+        """
         refused = [
             {"key": item.key, "value": _json_value(item.value), "reason": item.reason}
             for item in self.refused
         ]
+        if format == "csv":
+            return csv_of(("key", "value", "reason"), refused)
+        if format == "table":
+            cells = [[printable(str(cell)) for cell in row.values()] for row in refused]
+            keys = table(("key", "value", "reason"), cells) if cells else "Nothing is refused."
+            return f"profile  {self.name or '-'}\ncommand  {shlex.join(self.argv)}\n\n{keys}"
         shown = {"profile": self.name, "command": self.argv, **self.more(), "refused": refused}
         return json.dumps(shown, indent=2, default=str)
 
-    def dry_run(self) -> int:
+    def dry_run(self, format: str) -> int:
         """Print the plan, and each reason against it on standard error; return the exit code."""
-        print(self.as_json())
+        print(self.shown(format))
         for item in self.refused:
             print(item, file=sys.stderr)
         return 1 if self.refused else 0
@@ -98,7 +109,7 @@ def serve(options: argparse.Namespace) -> int:
     home = homes.engine_home(os.environ)
     plan = plan_of(home, options, os.environ)
     if options.dry_run:
-        return plan.dry_run()
+        return plan.dry_run(options.format)
     plan.require_possible("The profile cannot be served")
     if plan.serving.program is None and environment.installed_device(home) is None:
         raise UsageError(
@@ -133,7 +144,11 @@ def plan_of(
         name=options.profile,
         serving=settings.serving,
         argv=vllm_command.command(home, settings.serving),
-        refused=(*settings.refused, *refused),
+        refused=(
+            *settings.refused,
+            *refused,
+            *parser_refusals(settings.profile, options.extra),
+        ),
     )
 
 
@@ -168,6 +183,9 @@ def settings_of(
     if profile.device != "auto":
         device = profile.device
     model = options.model or profile.model or DEFAULT_MODEL
+    folder = vllm_command.model_path(home, model)
+    if folder is not None and folder.parent == homes.SHIPPED_MODELS:
+        profile = _with_shipped_parsers(profile)
     facts = _facts(home, model)
     draft = _draft_facts(home, profile)
     serving = _serving(home, profile, options, model=model, device=device, program=program)
@@ -200,6 +218,17 @@ def _with_options(profile: Profile, options: argparse.Namespace) -> Profile:
         if (value := getattr(options, name)) is not None
     }
     return replace(profile, **chosen)
+
+
+def _with_shipped_parsers(profile: Profile) -> Profile:
+    """Return a profile with the parsers of the shipped model if it names none: they are known, and
+    without them its thinking would be a part of the answer.
+    """
+    return replace(
+        profile,
+        reasoning_parser=profile.reasoning_parser or WITHOUT_PROFILE.reasoning_parser,
+        tool_call_parser=profile.tool_call_parser or WITHOUT_PROFILE.tool_call_parser,
+    )
 
 
 def _facts(home: homes.EngineHome, model: str) -> ModelFacts:
@@ -251,7 +280,7 @@ def _serving(
         reasoning_parser=profile.reasoning_parser or vllm_command.NO_PARSER,
         tool_call_parser=profile.tool_call_parser or vllm_command.NO_PARSER,
         api_key_file=options.api_key_file,
-        max_queued_requests=profile.max_num_queued_reqs or vllm_command.MAX_QUEUED_REQUESTS,
+        max_queued_requests=profile.max_num_queued_reqs or vllm_command.MAX_QUEUED_REQUESTS[device],
         extra=tuple(options.extra),
         number_format="bfloat16",
         has_ranks=max(ranks) > 1,

@@ -29,9 +29,12 @@ Commands of the gateway, which read the policy or Postgres (each has its own --h
   tollgate engine calibrate    measure a deployment's tokens, and price requests by the result
   tollgate engine bill import  import an invoice of your own GPUs
 
-All others are those of python -m engine:
+All others are those of the engine's own package, also called by python -m engine:
 
 """
+
+CALLED_AS = "TOLLGATE_CALLED_AS"
+"""As in engine/arguments/called.py: by it the messages of the engine have this command's name."""
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
@@ -73,4 +76,5 @@ def engine(ctx: typer.Context) -> None:
         sys.stdout.write(HELP)
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
+    os.environ[CALLED_AS] = "tollgate engine"
     os.execv(sys.executable, [sys.executable, "-P", "-m", "engine", *ctx.args])  # noqa: S606

@@ -30,7 +30,8 @@ FALSE: dict[str, Any] = {
     "negative": TRUE | {"queue_time_ms": -5.0},
     "a list": [1],
     "ten times the client's": {name: 10 * value for name, value in TRUE.items()},
-    "none at all": TRUE | {"time_to_first_token_ms": 5.0, "generation_time_ms": 0},
+    "more with its queue": TRUE | {"queue_time_ms": 100.0},
+    "none at all": TRUE | {"time_to_first_token_ms": 0, "generation_time_ms": 0},
 }
 
 

@@ -44,10 +44,32 @@ def test_help_is_the_engines_own(tmp_path: Path) -> None:
     """
     shown = run(tmp_path, "--help")
     assert (shown.returncode, shown.stderr) == (0, "")
-    own, _, engines = shown.stdout.partition("usage: python -m engine")
+    own, _, engines = shown.stdout.partition("usage: tollgate engine")
     assert all(f"tollgate engine {name}" in own for name in ("status", "calibrate", "bill import"))
     assert "bench" in engines
     assert "--dry-run" in run(tmp_path, "serve", "--help").stdout
+    assert "tollgate engine plan --list gpus" in run(tmp_path, "plan", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "next_step"),
+    [
+        (("serve", "--port", "none"), "See: tollgate engine serve --help"),
+        (("nonsense",), "See: tollgate engine --help"),
+        (("plan", "--gpu", "H100"), "tollgate engine plan --help"),
+        (("plan", "--gpu", "H100", "--model", "none"), "tollgate engine plan --list models"),
+    ],
+)
+def test_a_message_has_the_name_of_the_command_and_comes_alone(
+    tmp_path: Path, arguments: tuple[str, ...], next_step: str
+) -> None:
+    """The command that a message names must be the one that the reader has; 20 lines of usage
+    stood before it.
+    """
+    errors = run(tmp_path, *arguments).stderr
+    assert next_step in errors
+    assert "python -m engine" not in errors
+    assert "usage:" not in errors
 
 
 def test_arguments_reach_the_engine_unchanged(tmp_path: Path) -> None:

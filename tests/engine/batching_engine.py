@@ -7,9 +7,9 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from engine.calibration.cost_model import LoadWindow
 from engine.calibration.design import PlannedWindow, request_numbers
-from engine.calibration.experiment import WindowTimes
+from engine.calibration.experiment import WindowTimes, window_times
+from engine.load.measured import LoadRun, MeasuredRequest
 from engine.load.workload import LoadRequest
 
 ROUNDS = 3
@@ -32,6 +32,8 @@ class StepSeconds:
     chunk: int = 1024
     """The most tokens of one step (max_num_batched_tokens)."""
     block: int = 128
+    most: int = 1_000_000
+    """The most sequences that run at once (max_num_seqs); others wait in the queue."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,6 +46,10 @@ class Sequence:
     cached: int
     read: int
     written: int = 0
+    scheduled_s: float | None = None
+    """The begin of the first step that it is a part of."""
+    first_s: float | None = None
+    """The end of the step that wrote its first token."""
 
     @property
     def unread(self) -> int:
@@ -82,7 +88,9 @@ class BatchingEngine:
         answers that it completed.
         """
         one, room, spent_s = self.seconds, self.seconds.chunk, self.seconds.step
-        here = [each for each in self.running if each.arrived_s <= self.now_s]
+        here = [each for each in self.running if each.arrived_s <= self.now_s][: one.most]
+        for each in here:
+            each.scheduled_s = self.now_s if each.scheduled_s is None else each.scheduled_s
         for each in here:
             if not each.unread:
                 spent_s += one.sequence + one.pair * (each.read + each.written)
@@ -98,13 +106,18 @@ class BatchingEngine:
                 each.read, room = each.read + taken, room - taken
                 each.written = 0 if each.unread else 1  # the last chunk writes the first token
         self.now_s += spent_s
+        for each in here:
+            if each.written and each.first_s is None:
+                each.first_s = self.now_s
         done = [each for each in here if each.is_done]
         self.running = [each for each in self.running if not each.is_done]
         return done
 
 
 def measured(planned: PlannedWindow, rng: random.Random, seconds: StepSeconds) -> WindowTimes:
-    """Run a window in a closed loop; return it by both clocks."""
+    """Run a window in a closed loop; return it by both clocks, from the times that vLLM 0.32 would
+    report: to the first token from the scheduling, without the queue.
+    """
     engine, done = BatchingEngine(seconds=seconds), []
     todo = _first(planned.requests(rng, request_numbers()), ROUNDS * planned.streams)
     for _ in range(planned.streams):
@@ -112,17 +125,11 @@ def measured(planned: PlannedWindow, rng: random.Random, seconds: StepSeconds) -
     while engine.running:
         engine.now_s = max(engine.now_s, min(each.arrived_s for each in engine.running))
         for each in engine.step():
-            done.append((each, engine.now_s))
+            done.append(_request(each, engine.now_s, seconds.network / 2))
             if todo:
                 engine.arrive(todo.pop(0), engine.now_s + seconds.network / 2)
-    client_s = sum(end_s + seconds.network / 2 - each.sent_s for each, end_s in done)
-    engine_s = sum(end_s - each.arrived_s for each, end_s in done)
     length_s = engine.now_s + seconds.network / 2
-    return WindowTimes(
-        planned=planned,
-        by_engine=_window(done, engine_s / length_s, length_s),
-        by_client=_window(done, client_s / length_s, length_s),
-    )
+    return window_times(planned, LoadRun(requests=done, began=0.0, duration_s=length_s))
 
 
 def _first(requests: Iterator[LoadRequest], count: int) -> list[LoadRequest]:
@@ -130,19 +137,22 @@ def _first(requests: Iterator[LoadRequest], count: int) -> list[LoadRequest]:
     return [next(requests) for _ in range(count)]
 
 
-def _window(done: list[tuple[Sequence, float]], concurrency: float, length_s: float) -> LoadWindow:
-    """Return the tokens of a window with its length."""
-    each = [sequence for sequence, _ in done]
-    prompts = [one.request.prompt_tokens for one in each]
-    cached = [one.cached for one in each]
-    answers = [one.request.answer_tokens for one in each]
-    return LoadWindow(
-        requests=len(done),
-        concurrency=concurrency,
-        input_tokens=sum(prompts) - sum(cached),
-        cached_input_tokens=sum(cached),
-        output_tokens=sum(answers),
-        prompt_pairs=sum((p**2 - c**2) / 2 for p, c in zip(prompts, cached, strict=True)),
-        answer_pairs=sum(a * (p + a / 2) for p, a in zip(prompts, answers, strict=True)),
-        engine_s=length_s,
+def _request(sequence: Sequence, ended_s: float, network_s: float) -> MeasuredRequest:
+    """Return a complete request as its client saw it, with the engine's figures."""
+    assert sequence.scheduled_s is not None
+    assert sequence.first_s is not None
+    return MeasuredRequest(
+        scheduled_s=sequence.sent_s,
+        sent_s=sequence.sent_s,
+        token_times_s=[sequence.first_s + network_s],
+        ended_s=ended_s + network_s,
+        prompt_tokens=sequence.request.prompt_tokens,
+        cached_tokens=sequence.cached,
+        output_tokens=sequence.request.answer_tokens,
+        engine_metrics={
+            "time_to_first_token_ms": 1000 * (sequence.first_s - sequence.scheduled_s),
+            "generation_time_ms": 1000 * (ended_s - sequence.first_s),
+            "queue_time_ms": 1000 * (sequence.scheduled_s - sequence.arrived_s),
+        },
+        failure=None,
     )

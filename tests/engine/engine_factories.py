@@ -33,6 +33,7 @@ def a_serving(**changes: Any) -> Serving:
         "port": 8001,
         "device": "cpu",
         "max_model_len_tokens": 4096,
+        "max_queued_requests": 256,
         "number_format": "bfloat16",
     }
     return Serving(**(given | changes))

@@ -18,7 +18,7 @@ from sse_server import TEMPLATE_TOKENS, chunk, done, listening, prompt_tokens, t
 QUIET_S, QUIET_TIMES = 0.002, 6  # a long pause of the whole process is one of the short waits
 BLOCK = 16
 MODEL = "simulated"
-QUEUED_MS = 7.0
+VERSION = "0.32.0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,7 @@ class SimulatedEngine:
     true: TokenSeconds
     key: str | None = None
     has_metrics: bool = True
+    version: str = VERSION
     is_slow: bool = False
     """Whether it also spends the time that it reports, for a client with a real clock."""
     url: str = ""
@@ -66,6 +67,8 @@ class SimulatedEngine:
                     plain(writer, 401, {"error": "Unauthorized"})
                 elif path == "/v1/models":
                     plain(writer, 200, {"data": [{"id": MODEL, "max_model_len": 4096}]})
+                elif path == "/version":
+                    plain(writer, 200, {"version": self.version})
                 elif path == "/tokenize":
                     plain(writer, 200, tokenized(body))
                 elif path == "/v1/completions":
@@ -107,9 +110,9 @@ class SimulatedEngine:
         content = {"index": 0, "delta": {"content": " a"}, "finish_reason": "length"}
         chunk(writer, {"choices": [content]})
         metrics = {
-            "time_to_first_token_ms": 250 * seconds + QUEUED_MS,
+            "time_to_first_token_ms": 250 * seconds,
             "generation_time_ms": 750 * seconds,
-            "queue_time_ms": QUEUED_MS,
+            "queue_time_ms": 0.0,
         }
         shown = {"metrics": metrics} if self.has_metrics else {}
         chunk(writer, {"choices": [], "usage": usage, **shown})

@@ -1,5 +1,6 @@
 """`python -m engine calibrate` on an engine whose tokens have known times."""
 
+import io
 import json
 import random
 from collections.abc import Iterator
@@ -9,14 +10,15 @@ from typing import Any
 import pytest
 from simulated_engine import SimulatedEngine, TokenSeconds, simulated
 
-from engine.calibration.command import calibrate
+from engine.calibration.command import CalibrationPace, calibrate
 from engine.calibration.cost_model import KINDS
-from engine.calibration.design import LoadRange
+from engine.calibration.design import ALL_WINDOWS, LoadRange
 from engine.calibration.experiment import Experiment
 from engine.calibration.text import as_text
 from engine.command_line import main
 from engine.load.client import LoadClient
 from engine.load.prompts import prompt_writer
+from engine.progress import StageProgress
 
 LOAD = LoadRange(prompt=512, answer=64, concurrency=8)
 TRUE = TokenSeconds()
@@ -133,14 +135,34 @@ def test_the_command_prints_json_and_the_report_apart(
     with simulated(key="s3cret", is_slow=True) as engine:
         asked = ("--url", f"{engine.url}/v1", "--api-key-file", str(key), "--seed", "5", *small)
         code, out, err = run(capsys, *asked)
+        engine.version = "0.25.1"
+        of_other = json.loads(run(capsys, *asked)[1])
         refused = run(capsys, "--url", engine.url, *small)
     result = json.loads(out)
     assert code == (1 if result["refused"] else 0)
     assert result["seed"] == 5
+    assert (result["clock"], of_other["clock"]) == ("engine", "client")
     for part in ("95 % interval", "R²", "Held-out windows, drawn after the fit", "one flat price"):
         assert part in err
     assert refused[:2] == (3, "")
     assert "401" in refused[2]
+
+
+@pytest.mark.parametrize(("asked_s", "is_long"), [(40, True), (240, False)])
+def test_a_calibration_that_takes_far_longer_than_asked_says_so(
+    asked_s: float, is_long: bool
+) -> None:
+    """`--seconds 40` took 174 s without a word: each window sends three rounds at least."""
+    now_s, out = [0.0], io.StringIO()
+    progress = StageProgress(stage="calibrate", format="text", out=out, clock=lambda: now_s[0])
+    pace = CalibrationPace(progress=progress, asked_s=asked_s)
+    for _ in range(ALL_WINDOWS):
+        pace.on_window(0, 24)
+        now_s[0] += 174 / ALL_WINDOWS
+    text = out.getvalue()
+    assert text.count("in place of --seconds 40") == int(is_long)
+    assert ("about 2 min 54 s in place" in text) == is_long
+    assert "left" in text
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def dry_run(
     file.write_text(yaml.safe_dump(profile))
     line = ["serve", "--cluster", "--model", "tiny", "--profile", str(file), *arguments]
     plan = cluster_plan(a_home(folder / "absent", model=None), parser().parse_args(line), variables)
-    shown: dict[str, Any] = json.loads(plan.as_json())
+    shown: dict[str, Any] = json.loads(plan.shown("json"))
     return shown
 
 

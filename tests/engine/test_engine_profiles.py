@@ -1,9 +1,11 @@
 """Profiles: their keys, their translation into vLLM's flags, and the settings that cannot work."""
 
+import ast
 import json
 import os
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +13,17 @@ from engine_factories import REPOSITORY
 
 from engine.errors import EngineError, UsageError
 from engine.home import engine_home
+from engine.plan.batch_limits import default_limits
+from engine.plan.gpus import gpu_table
 from engine.serving.checks import refusals
 from engine.serving.flags import NUMBERS, SIZES, SWITCHES, profile_flags
 from engine.serving.hardware import Hardware, InstalledGpu, gpus_in
 from engine.serving.hardware_rules import hardware_rules, rule_for
 from engine.serving.model_config import ModelFacts, facts_of, model_facts
+from engine.serving.parsers import KNOWN, PLUGINS, parser_refusals
 from engine.serving.profile import (
     KEYS,
+    SHIPPED_PROFILES,
     SPECULATIVE,
     Profile,
     Speculation,
@@ -25,7 +31,10 @@ from engine.serving.profile import (
     read_profile,
     shipped_names,
 )
+from engine.vllm_command import MAX_QUEUED_REQUESTS
 
+CPU_LIMITS = (128, 2048)
+"""vLLM's default sequences and tokens of one CPU rank."""
 VLLM = next(engine_home(os.environ).venv.glob("lib/python*/site-packages/vllm"), None)
 AMX = frozenset({"avx2", "avx512f", "amx_tile", "avx512_bf16"})
 AVX512 = frozenset({"avx2", "avx512f"})
@@ -441,6 +450,106 @@ def test_the_installed_vllm_has_each_flag_name_and_source() -> None:
     for rule in hardware_rules():
         for path in re.findall(r"\bvllm/([\w/]+\.py)", rule.source):
             assert (VLLM / path).is_file(), path
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_a_parser_is_one_of_vllm_or_of_a_plugin(key: str) -> None:
+    """vLLM's KeyError for another came after it had loaded, at each start."""
+
+    def refused_parsers(name: str | None, *extra: str) -> list[str]:
+        profile, _ = read(f"{key}: {name or ''}")
+        return [one.key for one in parser_refusals(profile, extra)]
+
+    assert all(refused_parsers(name) == [] for name in (*KNOWN[key], "none", None))
+    assert refused_parsers("nope") == [key]
+    assert refused_parsers("nope", PLUGINS[key], "mine.py") == []
+    assert refused_parsers("nope", f"{PLUGINS[key]}=mine.py") == []
+    (near,) = parser_refusals(read(f"{key}: mistrall")[0], ())
+    assert "it has mistral" in near.reason
+
+
+@pytest.mark.skipif(VLLM is None, reason="needs vLLM's source: python -m engine setup")
+@pytest.mark.parametrize(
+    ("key", "folder"), [("reasoning_parser", "reasoning"), ("tool_call_parser", "tool_parsers")]
+)
+def test_the_parsers_are_those_of_the_installed_vllm(key: str, folder: str) -> None:
+    """A name too many ends every start, one too few refuses a profile that works."""
+    assert VLLM is not None
+    tree = ast.parse((VLLM / folder / "__init__.py").read_text(encoding="utf-8"))
+    (table,) = (node for node in ast.walk(tree) if isinstance(node, ast.Dict))
+    assert {ast.literal_eval(name) for name in table.keys if name is not None} == KNOWN[key]
+    names = (VLLM / "engine" / "arg_utils.py", VLLM / "entrypoints" / "launchers" / "cli_args.py")
+    text = "".join(path.read_text(encoding="utf-8") for path in names)
+    assert PLUGINS[key] in text
+
+
+def vllm_limits(vllm: Path, *, memory: int, name: str, device: str = "cuda") -> tuple[int, int]:
+    """Return the sequences and tokens of `vllm serve` by the installed vLLM's own function, run
+    apart from its package: importing that takes seconds and needs its device.
+    """
+    tree = ast.parse((vllm / "engine" / "arg_utils.py").read_text(encoding="utf-8"))
+    found = next(
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef) and node.name == "get_batch_defaults"
+    )
+    found.decorator_list = []
+    found.returns = None
+    found.body = [
+        node for node in found.body if not isinstance(node, ast.ImportFrom | ast.AnnAssign)
+    ]
+    contexts = SimpleNamespace(LLM_CLASS="offline", OPENAI_API_SERVER="server")
+    platform = SimpleNamespace(
+        get_device_total_memory=lambda: memory,
+        get_device_name=lambda: name,
+        is_tpu=lambda: False,
+        is_cpu=lambda: device == "cpu",
+    )
+    scope: dict[str, Any] = {
+        "current_platform": platform,
+        "GiB_bytes": 2**30,
+        "UsageContext": contexts,
+    }
+    exec(compile(ast.Module(body=[found], type_ignores=[]), "arg_utils", "exec"), scope)
+    tokens, sequences = scope["get_batch_defaults"](None, 1)
+    return sequences["server"], tokens["server"]
+
+
+@pytest.mark.skipif(VLLM is None, reason="needs vLLM's source: python -m engine setup")
+def test_the_batch_limits_of_each_gpu_are_those_of_the_installed_vllm() -> None:
+    """A plan with another batch sizes another engine: 256 halved the throughput of an H200."""
+    assert VLLM is not None
+    for gpu in gpu_table().values():
+        limits = default_limits(gpu)
+        seen = vllm_limits(VLLM, memory=gpu.memory_bytes, name=f"NVIDIA {gpu.name}")
+        assert (limits.sequences, limits.tokens) == seen, gpu.name
+    assert vllm_limits(VLLM, memory=0, name="", device="cpu") == CPU_LIMITS
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_profile_below_a_default_of_vllm_gives_its_reason(name: str) -> None:
+    """The throughput profile set 256 sequences, so on an H100 it was slower than no profile."""
+    text = (SHIPPED_PROFILES / f"{name}.yaml").read_text(encoding="utf-8")
+    comment = " ".join(line for line in text.splitlines() if line.startswith("#"))
+    profile = read_profile(name).profile
+    limits = [default_limits(gpu) for gpu in gpu_table().values()]
+    defaults = [(one.sequences, one.tokens) for one in limits] + [CPU_LIMITS]
+    for key, default in zip(
+        ("max_num_seqs", "max_num_batched_tokens"),
+        (max(one[0] for one in defaults), max(one[1] for one in defaults)),
+        strict=True,
+    ):
+        value = getattr(profile, key)
+        assert value is None or value >= default or (key in comment and name != "throughput")
+
+
+def test_the_queue_of_a_gpu_holds_more_than_it_runs() -> None:
+    """vLLM counts running requests too: 256 would keep an H100 from its 1,024 sequences."""
+    for gpu in gpu_table().values():
+        assert MAX_QUEUED_REQUESTS["gpu"] > default_limits(gpu).sequences
+    assert MAX_QUEUED_REQUESTS["cpu"] > CPU_LIMITS[0]
+    throughput = read_profile("throughput").profile
+    assert (throughput.max_num_queued_reqs or 0) > (throughput.max_num_seqs or 0)
 
 
 def test_the_reference_lists_every_key_and_profile() -> None:

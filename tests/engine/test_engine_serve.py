@@ -21,7 +21,7 @@ import pytest
 import yaml
 from engine_factories import REPOSITORY, free_port, is_alive, python_variables
 
-from engine.supervisor import LOADING_LOOK_S
+from engine.supervisor import LOADING_LOOK_S, MOST_LIKE_ENDS
 
 pytestmark = pytest.mark.skipif(
     sys.platform != "linux", reason="looks for processes in /proc, which Linux alone has"
@@ -377,6 +377,28 @@ def test_must_start_ends_with_the_engines_exit_code(start: Start) -> None:
     assert len(served.starts) == 1
 
 
+def test_an_engine_that_never_starts_ends_after_five_like_errors(start: Start) -> None:
+    """A setting that vLLM refuses was tried without end, each time for as long as it loads."""
+    served = start("broken")
+    assert served.process.wait(timeout=PATIENCE_S) == 3
+    assert len(served.starts) == MOST_LIKE_ENDS
+    assert "ended by itself (exit 3) 5 times, never ready" in served.errors
+    assert (served.out, served.has_ended()) == ("", True)
+
+
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+@pytest.mark.parametrize("key", ["reasoning_parser", "tool_call_parser"])
+def test_an_unknown_parser_starts_nothing(
+    start: Start, tmp_path: Path, key: str, arguments: tuple[str, ...]
+) -> None:
+    """vLLM answers it with a KeyError, after half a minute, at each start."""
+    (tmp_path / "mine.yaml").write_text(f"{key}: hermez\n")
+    served = start(arguments=("--profile", str(tmp_path / "mine.yaml"), *arguments))
+    assert served.process.wait(timeout=PATIENCE_S) == 1
+    assert f"{key}: hermez: vLLM has no such parser" in served.errors
+    assert served.starts == []
+
+
 def test_an_impossible_profile_starts_nothing(start: Start, tmp_path: Path) -> None:
     """Half a configuration served is worse than none."""
     (tmp_path / "mine.yaml").write_text("max_num_seqs: 0\nkv_cache_dtyp: fp8\n")
@@ -394,6 +416,35 @@ def test_a_dry_run_prints_the_command_and_starts_nothing(start: Start) -> None:
     plan = json.loads(served.out)
     assert (plan["profile"], plan["refused"], served.starts) == ("cpu", [], [])
     assert plan["command"][:3] == [str(STAND_IN), "serve", str(served.folder / "model")]
+
+
+def test_a_dry_run_has_the_formats_of_every_command(start: Start, tmp_path: Path) -> None:
+    """DESIGN: JSON for programs, a table for people, CSV for a sheet; JSON stays the default."""
+    (tmp_path / "mine.yaml").write_text("max_num_seqs: 0\n")
+    asked = ("--profile", str(tmp_path / "mine.yaml"), "--dry-run", "--format")
+    served = start(arguments=(*asked, "csv"))
+    assert served.process.wait(timeout=PATIENCE_S) == 1
+    head, row = served.out.splitlines()
+    assert head == "key,value,reason"
+    assert row.startswith("max_num_seqs,0,")
+
+
+def test_a_table_of_a_dry_run_shows_the_command(start: Start) -> None:
+    """It can be pasted into a shell."""
+    served = start(arguments=("--dry-run", "--format", "table"))
+    assert served.process.wait(timeout=PATIENCE_S) == 0
+    assert f"command  {STAND_IN} serve {served.folder / 'model'} " in served.out
+    assert "Nothing is refused." in served.out
+
+
+@pytest.mark.parametrize("profile", [(), ("--profile", "cpu"), ("--profile", "throughput")])
+def test_the_shipped_model_keeps_its_parsers(start: Start, profile: tuple[str, ...]) -> None:
+    """A profile that names none took them away: its thinking was a part of each answer."""
+    served = start(arguments=("--model", "tiny", *profile, "--dry-run"))
+    assert served.process.wait(timeout=PATIENCE_S) == 0
+    command = json.loads(served.out)["command"]
+    assert command[command.index("--reasoning-parser") + 1] == "qwen3"
+    assert command[command.index("--tool-call-parser") + 1] == "hermes"
 
 
 def test_a_program_that_cannot_be_run_is_bad_usage(start: Start, tmp_path: Path) -> None:

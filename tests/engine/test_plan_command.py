@@ -6,17 +6,27 @@ import json
 import threading
 import xml.etree.ElementTree as ET
 from collections.abc import Iterator
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from engine.command_line import main
-from engine.plan.config import shipped_models
+from engine.errors import EngineError
+from engine.plan.architecture import count
+from engine.plan.config import read_config, shipped_models
+from engine.plan.demand import capacity, parse_demand
 from engine.plan.gpus import gpu_named
+from engine.plan.layout import Layout, Served, fit
+from engine.plan.levers import largest_batch
 from engine.plan.report import COLUMNS, usd_per_mtok
+from engine.plan.roofline import Work, predict
 
 TINY = Path(__file__).parents[2] / "engine" / "models" / "tiny"
 DEMAND: dict[str, Any] = {
@@ -178,6 +188,52 @@ def test_more_traffic_or_a_tighter_slo_never_needs_fewer_replicas(
     assert replicas(requests_per_day=5_000_000, cached_share=0.9) <= loose
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    name=st.sampled_from(("Llama-3.1-8B", "gpt-oss-20b", "Qwen3-30B-A3B")),
+    gpu=st.sampled_from(("H100", "A100-80GB", "L40S")),
+    layout=st.sampled_from((Layout(), Layout(data=2), Layout(tensor=2), Layout(pipeline=2))),
+    prompt=st.integers(10, 6000),
+    answer=st.integers(2, 900),
+    ttft_s=st.floats(0.05, 5),
+    tpot_s=st.floats(0.005, 0.5),
+)
+def test_a_replica_carries_the_best_batch_within_the_slo(
+    name: str, gpu: str, layout: Layout, prompt: int, answer: int, ttft_s: float, tpot_s: float
+) -> None:
+    """Found by bisection: a batch has up to 1,024 sequences a copy, and each one is predicted."""
+    model, card = count(read_config(name)), gpu_named(gpu)
+    asked = Served(model=model, quantization=model.own_format, kv_cache="auto", context=8192)
+    found = fit(asked, card, layout)
+    demand = replace(
+        parse_demand(json.dumps(DEMAND), name="demand"),
+        prompt_p50=prompt,
+        prompt_p95=prompt,
+        answer_p50=answer,
+        answer_p95=answer,
+        ttft_s=ttft_s,
+        tpot_s=tpot_s,
+    )
+    small = replace(found, kv_bytes_per_gpu=found.kv_bytes_per_gpu * 0.02)
+    room = largest_batch(asked, card, small, prompt + answer)
+    rates = []
+    for batch in range(1, room + 1):
+        work = Work(
+            prompt=prompt, answer=answer, batch=batch, cached=min(prompt - 1, round(prompt * 0.3))
+        )
+        times = predict(asked, card, layout, work)
+        slowest = max(times.tpot_s, batch / times.throughput_tok_per_s)
+        if times.ttft_s + times.tpot_s > ttft_s or slowest > tpot_s:
+            break
+        rates.append(times.throughput_tok_per_s / answer)
+    if rates:
+        carried = capacity(demand, asked, card, small)
+        assert carried.requests_per_s >= 0.98 * max(rates)
+    else:
+        with pytest.raises(EngineError):
+            capacity(demand, asked, card, small)
+
+
 def test_a_demand_is_read_from_standard_input(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,6 +303,76 @@ def test_each_error_has_its_exit_code_and_names_its_cause(
     found, out, err = run(capsys, *BASE, *arguments)
     assert (found, out) == (code, "")
     assert named in err
+
+
+@pytest.mark.parametrize(
+    ("given", "lengths"),
+    [
+        (("--context", "1024"), (820, 204)),
+        (("--context", "10"), (8, 2)),
+        (("--context", "1280"), (1024, 256)),
+        (("--context", "1024", "--prompt", "1000"), (1000, 24)),
+        (("--context", "1024", "--answer", "900"), (124, 900)),
+    ],
+)
+def test_the_lengths_that_were_not_given_fit_the_context(
+    capsys: pytest.CaptureFixture[str], given: tuple[str, ...], lengths: tuple[int, int]
+) -> None:
+    """A plan was refused for 1,024 and 256 tokens, which the caller had not asked for."""
+    prompt, answer = map(str, lengths)
+    asked = (*BASE, *given, "--batch", "4")
+    assert planned(capsys, *asked) == planned(
+        capsys, *asked, "--prompt", prompt, "--answer", answer
+    )
+
+
+@given(st.integers(2, 5000))
+@settings(max_examples=20, deadline=None)
+def test_a_model_of_any_context_has_a_plan(context: int) -> None:
+    """Below 1,280 tokens none had."""
+    fields = dict(read_config("Llama-3.2-1B").fields) | {"max_position_embeddings": context}
+    with TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(fields), encoding="utf-8")
+        with redirect_stdout(io.StringIO()) as out:
+            assert main(["plan", "--model", folder, "--gpu", "H100", "--format", "json"]) == 0
+    assert all(row["context"] <= context for row in json.loads(out.getvalue())["rows"])
+
+
+@pytest.mark.parametrize(
+    ("given", "near"),
+    [
+        (("--model", "Llama-3.1-8B-Instruct"), "Nearest: Llama-3.1-8B."),
+        (("--model", "qwen/Qwen3-14"), "Nearest: Qwen3-14B."),
+        (("--gpu", "A100"), "Nearest: A100-80GB, A100-40GB."),
+        (("--gpu", "H100-SXM"), "Nearest: H100."),
+        (("--quantization", "fp88"), "Nearest: fp8."),
+    ],
+)
+def test_an_unknown_name_has_the_nearest_ones(
+    capsys: pytest.CaptureFixture[str], given: tuple[str, ...], near: str
+) -> None:
+    """The hub's names of a model differ by their ending alone."""
+    assert near in run(capsys, *BASE, *given)[2]
+
+
+def test_a_format_is_known_in_any_case(capsys: pytest.CaptureFixture[str]) -> None:
+    """As GPUs and models are."""
+    assert planned(capsys, *BASE, "--quantization", "FP8") == planned(
+        capsys, *BASE, "--quantization", "fp8"
+    )
+
+
+def test_the_table_has_the_price_behind_its_usd(capsys: pytest.CaptureFixture[str]) -> None:
+    """Spot prices, a managed service's and list prices made a ranking that was wrong."""
+    asked = ("plan", "--model", "Qwen3-8B", "--gpu")
+    mixed = run(capsys, *asked, "H100,A100-40GB")[1]
+    assert "H100: 3.50 USD an hour, the middle of 1.99 to 5.00, on demand" in mixed
+    assert "do not rank the GPUs by USD" in mixed
+    assert "TTFT is that of one prompt alone" in mixed
+    assert "do not rank" not in run(capsys, *asked, "H100,H200")[1]
+    own = run(capsys, *asked, "H100,A100-40GB", "--gpu-usd-per-hour", "2")[1]
+    assert "USD at 2 for an hour of one GPU, as given." in own
+    assert "do not rank" not in own
 
 
 def test_a_model_and_a_gpu_are_needed(capsys: pytest.CaptureFixture[str]) -> None:

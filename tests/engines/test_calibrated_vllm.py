@@ -7,16 +7,18 @@ import os
 import random
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from bench.calibration import served
 from engine import environment
-from engine.calibration.design import LoadRange, fitted_windows
-from engine.calibration.experiment import Experiment
+from engine.calibration.design import LoadRange, PlannedWindow, fitted_windows
+from engine.calibration.experiment import Experiment, is_known_version
 from engine.home import engine_home
 from engine.load.client import LoadClient
 from engine.load.prompts import prompt_writer
+from engine.serving.readiness import probe_of
 from tests.gateway_process import REPOSITORY
 
 pytestmark = pytest.mark.skipif(
@@ -58,6 +60,27 @@ def test_a_real_engine_times_and_counts_each_window() -> None:
         client_s = by_client.engine_s * by_client.concurrency
         # Far below 1 on a busy machine, but a thousandth would be another unit.
         assert 0.01 < own_s / client_s <= 1
+
+
+def test_a_real_engine_reports_its_queue_apart_from_its_work(tmp_path: Path) -> None:
+    """In vLLM 0.32 the time to the first token has no queue in it. Were it there, work and queue
+    together would be longer than the client's time, and the window would be refused.
+    """
+    (tmp_path / "two.yaml").write_text("device: cpu\nmax_num_seqs: 2\n", encoding="utf-8")
+    rng = random.Random(SEED)
+    full = PlannedWindow(streams=8, prompts=(64, 64), answers=(32, 32), cached_shares=(0.0, 0.0))
+    with served(str(tmp_path / "two.yaml")) as url:
+        assert is_known_version(probe_of(url).version())
+        experiment = Experiment(
+            client=LoadClient(url=url),
+            writer=prompt_writer(url, model=None, key=None, seed=SEED),
+            window_s=1,
+            rng=rng,
+        )
+        (found,) = experiment.run([full])
+    assert found.by_engine is not None
+    assert 0.5 < found.by_engine.concurrency <= 2.1
+    assert 4 <= found.queued <= 6
 
 
 def test_the_roofline_of_this_machine_is_measured() -> None:
