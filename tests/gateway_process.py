@@ -156,7 +156,7 @@ class Gateway:
                     stdout=log,
                     stderr=log,
                 )
-        eventually(self._is_up, f"the gateway ({self.log_path})", within_s=60)
+        eventually(self._is_up, f"the gateway ({self.log_path})", within_s=300)
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End it by signal and return its exit code."""

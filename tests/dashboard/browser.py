@@ -40,7 +40,7 @@ NEEDS_BROWSER = [
     ),
 ]
 ROOT = Path(__file__).parents[2]
-START_S, PAGE_S = 60, 60
+START_S, PAGE_S = 300, 60  # a busy machine takes a minute to start one
 FLAGS = ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu")
 WIDE = (1280, 1700)
 _ASKED_FOR_SERVER = re.compile(r"^http://[^/]+/[a-z-]+/_stcore/")

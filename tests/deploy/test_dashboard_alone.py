@@ -32,7 +32,7 @@ def test_the_dashboard_starts_and_ends_by_itself(database_url: str, tmp_path: Pa
             stderr=output,
         )
     try:
-        eventually(lambda: _is_healthy(port), "the dashboard", within_s=60)
+        eventually(lambda: _is_healthy(port), "the dashboard", within_s=300)
     finally:
         process.send_signal(signal.SIGTERM)
         code = process.wait(60)
@@ -74,7 +74,7 @@ def test_it_listens_beyond_loopback_when_configured(database_url: str, tmp_path:
         ),
     )
     try:
-        eventually(lambda: _is_healthy(port), "the dashboard", within_s=60)
+        eventually(lambda: _is_healthy(port), "the dashboard", within_s=300)
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)

@@ -74,7 +74,7 @@ def test_people_sign_in_when_the_app_has_only_the_allowed_variables(
             timeout=30,
             trust_env=False,
         ) as browser:
-            eventually(lambda: _is_healthy(browser), "the dashboard", within_s=60)
+            eventually(lambda: _is_healthy(browser), "the dashboard", within_s=300)
             button = {
                 "provider": jwt.encode(
                     {"alg": "HS256"}, _button(), OctKey.import_key(COOKIE_SECRET)
