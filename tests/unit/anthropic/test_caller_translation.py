@@ -391,6 +391,21 @@ def test_an_answer_without_usage_has_no_cost() -> None:
     assert whole(*events)["stop_reason"] is None
 
 
+def test_the_signature_of_a_thought_ends_its_block() -> None:
+    """It proves the text before it alone; with two thoughts in one block Anthropic refuses both."""
+    events = (
+        Started(),
+        ThoughtPiece(text="a"),
+        ThoughtPiece(signature="Eq="),
+        ThoughtPiece(text="b"),
+        Ended(),
+    )
+    thoughts = [("a", "Eq="), ("b", "")]
+    found = whole(*events)["content"]
+    assert [(one["thinking"], one["signature"]) for one in found] == thoughts
+    assert assembled(streamed(*events))["content"] == found
+
+
 def test_arguments_that_are_no_object_stay_readable() -> None:
     """A maximum cuts them."""
     cut = (Started(), CallStarted(call=0, call_id="t", name="x"), CallArguments(call=0, text='{"a'))

@@ -97,7 +97,8 @@ class MessagesReader:
         self.observed = fresh if observed is None else observed
         self._splitter = EventSplitter()
         self._figures = StreamFigures(self.observed)
-        self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
+        self._calls: dict[int, int] = {}  # the number of the last call of each block's index
+        self._call_count = 0
         self._bytes_before = 0  # of text, before the block that is sent
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
@@ -184,9 +185,10 @@ class MessagesReader:
 
     def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call, with its input if that comes at once."""
-        if len(self._calls) >= MAX_CALLS:
+        if self._call_count >= MAX_CALLS:
             return []
-        call = self._calls.setdefault(index, len(self._calls))
+        call = self._calls[index] = self._call_count
+        self._call_count += 1
         name = text_in(block, "name")
         self._note(name)
         events: list[AnswerEvent] = [
