@@ -184,16 +184,15 @@ def test_a_plain_answer_has_all_of_its_parts() -> None:
     ]
 
 
-def test_an_unknown_count_is_left_out_and_an_empty_usage_has_its_cost() -> None:
-    """Unknown is never 0."""
+def test_an_unknown_count_is_null() -> None:
+    """Unknown is never 0, and clients read the three members that OpenAI's types require."""
     part = writer(stream=False).whole((Started(), Used(usage=TokenUsage(output_tokens=3)), Ended()))
     assert json.loads(written(part, lambda _: "1"))["usage"] == {
+        "prompt_tokens": None,
         "completion_tokens": 3,
+        "total_tokens": None,
         "cost_usd": 1,
     }
-    part = writer(stream=False).whole((Started(), Used(usage=TokenUsage()), Ended()))
-    assert json.loads(written(part, lambda _: "1"))["usage"] == {"cost_usd": 1}
-    assert json.loads(written(part, lambda _: None))["usage"] == {}
 
 
 def test_each_choice_has_a_role_and_an_end_of_its_own() -> None:
@@ -432,6 +431,16 @@ def test_logprobs_of_many_lines_are_read_as_one_line() -> None:
     ]
     empty = {"delta": {"content": "a"}, "logprobs": {"content": None}}
     assert read(chunk(**empty))[1:] == [TextPiece(text="a")]
+
+
+def test_the_start_of_a_stream_has_the_first_running_usage() -> None:
+    """vLLM sends the prompt's count with its first chunk; messages have it at their start."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}
+    body = {"id": "c1", "choices": [{"index": 0, "delta": {"role": "assistant"}}], "usage": usage}
+    (started, *_) = read(b"data: " + json.dumps(body).encode() + b"\n\n")
+    assert isinstance(started, Started)
+    assert started.usage is not None
+    assert (started.usage.input_tokens, started.usage.output_tokens) == (9, None)
 
 
 def test_a_call_waits_for_its_name() -> None:

@@ -82,9 +82,18 @@ def _written(block: _Joined) -> dict[str, Any]:
     if block.kind == "redacted_thinking":
         return {"type": "redacted_thinking", "data": text}
     if block.kind == "tool_use":
-        members = {"id": block.call_id, "name": block.name, "input": _input(text)}
-        return {"type": "tool_use", **members}
-    return {"type": "text", "text": text}
+        return {"type": "tool_use", **call_block(block.call_id, block.name, _input(text))}
+    return {"type": "text", **text_block(text)}
+
+
+def text_block(text: str) -> dict[str, Any]:
+    """Return the members of a block of text, all that Anthropic's schema requires."""
+    return {"text": text, "citations": None}
+
+
+def call_block(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    """Return the members of a block of a call, which is the model's own and no program's."""
+    return {"id": call_id, "name": name, "input": arguments, "caller": {"type": "direct"}}
 
 
 def _input(arguments: str) -> Any:

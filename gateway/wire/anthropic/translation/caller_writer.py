@@ -14,8 +14,12 @@ from msgspec import Struct
 
 from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic.error import error_body, error_event
-from gateway.wire.anthropic.translation.caller_content import Content
-from gateway.wire.anthropic.translation.caller_usage import messages_usage
+from gateway.wire.anthropic.translation.caller_content import Content, call_block, text_block
+from gateway.wire.anthropic.translation.caller_usage import (
+    delta_usage,
+    first_usage,
+    messages_usage,
+)
 from gateway.wire.dialect import AnswerPart, UnpricedPart
 from gateway.wire.sse import EVENT_STREAM
 from gateway.wire.translation.answer_events import (
@@ -116,8 +120,7 @@ class MessagesWriter(Struct):
         message = {
             **self._head(answer_id),
             "content": content.blocks(),
-            "stop_reason": self._stop_reason,
-            "stop_sequence": self._stop_sequence,
+            **_end(self._stop_reason, self._stop_sequence),
         }
         return self._priced(_encode(message)[:-1], b"}")
 
@@ -150,12 +153,12 @@ class MessagesWriter(Struct):
             self._finished = self._finished or event
         elif isinstance(event, TextPiece | RefusalPiece):
             if event.text:
-                yield from self._begin("text", text="")
+                yield from self._begin("text", **text_block(""))
                 yield self._blocks.delta("text_delta", text=event.text)
         elif isinstance(event, ThoughtPiece):
             yield from self._thought(event)
         elif isinstance(event, CallStarted):
-            yield from self._blocks.begin("tool_use", id=event.call_id, name=event.name, input={})
+            yield from self._blocks.begin("tool_use", **call_block(event.call_id, event.name, {}))
         elif event.text:
             yield self._blocks.delta("input_json_delta", partial_json=event.text)
 
@@ -183,28 +186,27 @@ class MessagesWriter(Struct):
         message = {
             **self._head(event.answer_id),
             "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": messages_usage(event.usage, is_first=True),
+            **_end(None, None),
+            "usage": first_usage(event.usage, self.read.facts),
         }
         return _event("message_start", message=message)
 
     def _last_delta(self) -> AnswerPart:
         """Return `message_delta` with the end, the usage and a placeholder for the cost."""
-        delta = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
+        delta = _end(self._stop_reason, self._stop_sequence)
         before = b"event: message_delta\ndata: " + _encode(
             {"type": "message_delta", "delta": delta}
         )
-        return self._priced(before[:-1], b"}\n\n")
+        return self._priced(before[:-1], b"}\n\n", is_delta=True)
 
-    def _priced(self, before: bytes, after: bytes) -> AnswerPart:
+    def _priced(self, before: bytes, after: bytes, *, is_delta: bool = False) -> AnswerPart:
         """Return an object with the usage as its last member; `before` ends with the member before
         it, and `after` begins with the object's end.
         """
         used = self._used
+        usage = (delta_usage if is_delta else messages_usage)(used)
         if used is None:
-            return before + b',"usage":' + _encode(messages_usage(None)) + after
-        usage = messages_usage(used.usage, service_tier=used.service_tier)
+            return before + b',"usage":' + _encode(usage) + after
         content = before + b',"usage":' + _encode(usage)
         place = len(content) - 1
         return UnpricedPart(used.usage, content + after, place, place, b',"cost_usd":')
@@ -233,6 +235,16 @@ class MessagesWriter(Struct):
     def _stop_sequence(self) -> str | None:
         """Return the caller's stop sequence that was met, None if unknown."""
         return self._finished.stop_sequence if self._finished is not None else None
+
+
+def _end(stop_reason: str | None, stop_sequence: str | None) -> dict[str, Any]:
+    """Return the members of a message's end, all that Anthropic's schema requires."""
+    return {
+        "stop_reason": stop_reason,
+        "stop_sequence": stop_sequence,
+        "stop_details": None,
+        "container": None,
+    }
 
 
 def _event(name: str, **members: Any) -> bytes:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, written
 from gateway.wire.foreign_json import MAX_SHORT_CHARS, is_raw_error
 from gateway.wire.observed import Observed
@@ -93,7 +94,7 @@ class ChatReader(Struct):
         found: list[AnswerEvent] = []
         if not self._has_started:
             self._has_started = True
-            found.append(_started(answer))
+            found.append(_started(answer, self.observed.usage))
         for choice in decode_few(answer.choices, RawChoice) if is_there(answer.choices) else ():
             reader = _reader_in(self._choices, choice)
             found += reader.events(choice, native=self.observed.finish_reason)
@@ -137,11 +138,11 @@ def _reader_in(readers: dict[int, ChoiceReader], choice: RawChoice) -> ChoiceRea
     return readers.setdefault(number, ChoiceReader(number=number))
 
 
-def _started(answer: _Answer) -> Started:
-    """Return the start of an answer, with its id and time."""
+def _started(answer: _Answer, usage: TokenUsage | None = None) -> Started:
+    """Return the start of an answer, with its id, its time and the first usage."""
     digits = bytes(answer.created)
     is_time = digits.isdigit() and len(digits) <= _MOST_DIGITS
     answer_id = text_of(answer.id)
     if len(answer_id) > MAX_SHORT_CHARS:
         answer_id = ""  # each piece of the answer repeats it
-    return Started(answer_id=answer_id, created_s=int(digits) if is_time else 0)
+    return Started(answer_id=answer_id, usage=usage, created_s=int(digits) if is_time else 0)
