@@ -19,7 +19,7 @@ import pytest
 
 from tests.oracles.mixed_streams import MixedStream, mixed_stream, translated
 
-SEEDS = range(int(os.environ.get("STREAMS", "300")))
+SEEDS = range(int(os.environ.get("STREAMS", "100")))
 # `make clients` installs the official libraries for TypeScript here.
 _CLIENTS = Path(
     os.environ.get("TOLLGATE_CLIENTS_HOME") or Path.home() / ".cache" / "tollgate-clients"
