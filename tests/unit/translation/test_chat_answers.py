@@ -355,7 +355,10 @@ def test_an_event_that_cannot_be_read_is_a_failure() -> None:
             },
             [ThoughtPiece(text="Hm"), TextPiece(text="a")],
         ),
-        ({"content": "\ud83d"}, [TextPiece(text="\ufffd")]),
+        (
+            {"content": "\ud83d", "refusal": "a"},
+            [TextPiece(text=""), TextPiece(text="\ufffd"), RefusalPiece(text="a")],
+        ),
         (
             {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}]},
             [
