@@ -512,8 +512,10 @@ def test_other_choices_and_empty_pieces_are_left_out() -> None:
 
 def test_a_call_without_arguments_has_an_empty_input() -> None:
     """The dialect requires an object there."""
-    called = (Started(), CallStarted(call=0, call_id="t", name="now"), Ended())
+    call = CallStarted(call=0, call_id="t", name="now")
+    called = (Started(), call, CallArguments(call=0, text=""), Ended())
     assert whole(*called)["content"][0]["input"] == {}
+    assert assembled(streamed(*called))["content"] == whole(*called)["content"]
 
 
 def test_a_part_of_the_system_that_is_no_text_is_named() -> None:
