@@ -30,6 +30,7 @@ from gateway.wire.translation.answer_events import (
 )
 
 MAX_WAITING_CHARS = 32 * 2**20  # of one answer, as of a plain one
+MAX_CALLS = 16_384  # of one answer: each is kept until its end
 EVENT_CHARS = 256  # about the memory of an event without its text
 
 _MARK = re.compile(r'\\(?:.|\Z)|["{}\[\]]', re.S)
@@ -88,8 +89,8 @@ class BlockOrder(Struct):
     def events(self, event: AnswerEvent) -> Iterator[AnswerEvent]:
         """Yield the events that the caller gets now.
 
-        Raises `EventTooLarge` if too much waits, and `UnreadableAnswer` for arguments that go on
-        after their end and after other content.
+        Raises `EventTooLarge` if too much waits or there are too many calls, and `UnreadableAnswer`
+        for arguments that go on after their end and after other content.
         """
         if isinstance(event, Started | Used | Failed):
             yield event
@@ -106,6 +107,8 @@ class BlockOrder(Struct):
                 yield from self._more(call, event)
         elif isinstance(event, CallStarted):
             run = self._calls[event.call] = _Run(arguments=OpenJson())
+            if len(self._calls) > MAX_CALLS:
+                raise EventTooLarge(f"an answer of more than {MAX_CALLS} tool calls")
             self._waiting.append(run)
             yield from self._wait(run, event, chars=0)
         else:

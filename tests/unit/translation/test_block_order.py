@@ -31,7 +31,7 @@ from gateway.wire.translation.answer_events import (
     TextPiece,
     ThoughtPiece,
 )
-from gateway.wire.translation.block_order import MAX_WAITING_CHARS, BlockOrder, OpenJson
+from gateway.wire.translation.block_order import MAX_CALLS, MAX_WAITING_CHARS, BlockOrder, OpenJson
 from gateway.wire.translation.call_ids import CallIds
 from tests import factories
 from tests.oracles.mixed_streams import MixedStream, mixed_stream, stream_of, translated
@@ -256,6 +256,8 @@ def test_what_waits_is_bounded() -> None:
     half = TextPiece(text="a" * (MAX_WAITING_CHARS // 2))
     with pytest.raises(ValueError, match="letters behind a tool call"):
         ordered(start(0), half, half)
+    with pytest.raises(ValueError, match="tool calls"):
+        ordered(*map(start, range(MAX_CALLS + 1)))
 
 
 def test_other_choices_are_left_out_and_a_failure_ends_all() -> None:
