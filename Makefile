@@ -101,7 +101,8 @@ oracles: .venv/dev.stamp ## Let litellm, SDKs, real tokenizers and recorded usag
 	@test -x .venv/oracles/bin/pytest || { $(BIN)/python -m venv .venv/oracles && .venv/oracles/bin/pip install \
 		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
-		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py
+		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py \
+		tests/oracles/outside_streams.py
 
 reconcile-seeds: .venv/dev.stamp ## Find seven planted differences in providers' bills, over SEEDS=50 (about a minute)
 	@RECONCILE_SEEDS=$(or $(SEEDS),50) $(BIN)/python -m pytest -q tests/invoices/test_planted_gaps.py

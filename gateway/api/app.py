@@ -81,8 +81,8 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
 async def _on_request_error(request: Request, error: Exception) -> Response:
     """Return the error answer to a request that is not forwarded: status, headers and body."""
     assert isinstance(error, RequestError)
-    path, request_id = request.scope["path"], str(request.state.request_id)
-    dialect = ANTHROPIC if path == COUNT_TOKENS else DEFAULT_DIALECT
+    request_id = str(request.state.request_id)
+    dialect = ANTHROPIC if request.state.is_anthropic else DEFAULT_DIALECT
     status, headers, content = error_answer(error, dialect, request_id=request_id)
     return Response(content, status, {name.decode(): value.decode() for name, value in headers})
 

@@ -102,7 +102,8 @@ class Edge:
         if scope["type"] == "http":
             request_id = self.forward.new_id()
             scope.setdefault("state", {})["request_id"] = request_id
-            shape = shape_of(scope["path"])
+            shape = shape_of(scope["path"], scope["headers"])
+            scope["state"]["is_anthropic"] = shape is ANTHROPIC
             send = _with_id(send, request_id, shape)
             refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(
                 scope["method"], scope["path"]

@@ -7,6 +7,7 @@ Two tables, each read from its start: `SHAPES` and `INSTEAD`. A dialect adds a l
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from re import Pattern
 
 import msgspec
@@ -41,6 +42,9 @@ _GEMINI, _OLLAMA = _GeminiErrors(), _OllamaErrors()
 _GEMINI_CALL = (
     r"/v1/(models|tunedModels|publishers/[^/]+/models|projects/[^/]+/.*)/?[^/]*:[A-Za-z]+"
 )
+
+_ANTHROPIC_VERSION = b"anthropic-version"  # Anthropic's clients send it with each request
+_MODELS_PATH = re.compile(r"/v1/models(/|$)")
 
 # By the beginning of a path, the form of its errors; all other paths have the default dialect's.
 SHAPES: tuple[tuple[Pattern[str], ErrorShape], ...] = (
@@ -107,8 +111,12 @@ INSTEAD: tuple[tuple[Pattern[str], str], ...] = tuple(
 )
 
 
-def shape_of(path: str) -> ErrorShape:
-    """Return the form of the errors of a path that is not offered."""
+def shape_of(path: str, fields: Sequence[tuple[bytes, bytes]]) -> ErrorShape:
+    """Return the form of the errors of a path that is not forwarded, for a caller with these header
+    fields: models are listed for the clients of two dialects.
+    """
+    if _MODELS_PATH.match(path) and any(name == _ANTHROPIC_VERSION for name, _ in fields):
+        return ANTHROPIC
     return next((shape for prefix, shape in SHAPES if prefix.match(path)), DEFAULT_DIALECT)
 
 

@@ -72,3 +72,54 @@ def _with_stand_ins(text: bytes, stand_in: bytes) -> bytes:
     pair.
     """
     return _ESCAPE.sub(lambda match: stand_in if match[1] else match[0], text)
+
+
+# For each first stand-in: a private use character of its range, as an escape or in UTF-8.
+_TAKEN = {
+    0xF000: re.compile(rb"(?i:\\uf[0-7])|\xef[\x80-\x9f]"),
+    0xE800: re.compile(rb"(?i:\\ue[89a-f])|\xee[\xa0-\xbf]"),
+    0xE000: re.compile(rb"(?i:\\ue[0-7])|\xee[\x80-\x9f]"),
+}
+_STOOD = {
+    0xF000: re.compile(r"\\uf[0-7][0-9a-f]{2}"),
+    0xE800: re.compile(r"\\ue[89a-f][0-9a-f]{2}"),
+    0xE000: re.compile(r"\\ue[0-7][0-9a-f]{2}"),
+}
+
+
+class StandIns(msgspec.Struct, frozen=True):
+    """The private use characters that stand for the halves in one text: `first` for U+D800, the
+    2,047 behind it for the others.
+    """
+
+    first: int
+
+    def halves_in(self, text: str) -> str:
+        """Return a decoded text with its halves; U+FFFD for those in JSON inside of it."""
+        escaped = _STOOD[self.first].sub("\\\\ufffd", text)
+        return "".join(
+            chr(0xD800 + ord(one) - self.first) if 0 <= ord(one) - self.first < 0x800 else one
+            for one in escaped
+        )
+
+    def replaced(self, raw: msgspec.Raw) -> msgspec.Raw:
+        """Return a JSON text with U+FFFD for each stand-in."""
+        return msgspec.Raw(_STOOD[self.first].sub("\\\\ufffd", bytes(raw).decode()).encode())
+
+
+def with_stand_ins(text: bytes) -> tuple[bytes, StandIns | None]:
+    """Return a JSON text of the same length with a stand-in of its own for each half of a surrogate
+    pair; with U+FFFD for all if no stand-ins are free.
+    """
+    whole = without_halves(text)
+    if whole is text or whole == text:
+        return text, None
+    first = next((first for first, taken in _TAKEN.items() if taken.search(text) is None), None)
+    if first is None:
+        return whole, None
+
+    def stand_in(match: re.Match[bytes]) -> bytes:
+        half = match[1]
+        return match[0] if half is None else b"\\u%04x" % (first + int(half[1:], 16) - 0xD800)
+
+    return _ESCAPE.sub(stand_in, text), StandIns(first)

@@ -9,6 +9,8 @@ providers' own SDKs check each shape that we send or answer.
 | `replay.py` | a loopback server that answers with a transcript's upstream bytes |
 | `outside_usage.py` | each usage as litellm reads it from that server, beside the hand-checked one |
 | `outside_shapes.py` | requests and answers against the SDKs' types and botocore's model |
+| `mixed_streams.py` | chat streams with mixed calls, text and thoughts, and their translations |
+| `outside_streams.py` | these before the SDKs' own stream helpers, in TypeScript (`streams.mjs`) if `make clients` installed it |
 | `disagreements.json` | each count that litellm reads otherwise: who is right, and why |
 
 The names of the test modules keep them out of `make test`.

@@ -9,7 +9,7 @@ from typing import Any
 # 2026-11-24).
 _UNKNOWN_DATE = "1970-01-01T00:00:00Z"
 _DIFFERENT = frozenset({"object", "created", "owned_by", "context_length", "max_output_tokens"})
-_DIFFERENT_TYPE = frozenset({"capabilities"})  # Anthropic's is an object
+_DIFFERENT_TYPE = frozenset({"capabilities"})  # Anthropic's is an object or null
 
 
 def anthropic_model(listed: dict[str, Any]) -> dict[str, Any]:
@@ -23,6 +23,7 @@ def anthropic_model(listed: dict[str, Any]) -> dict[str, Any]:
         "display_name": listed["id"],
         "created_at": _UNKNOWN_DATE,
         "lifecycle": "active",
+        "capabilities": None,
         "max_input_tokens": listed["context_length"],
         "max_tokens": listed["max_output_tokens"],
     }

@@ -16,8 +16,6 @@ from gateway.domain.policy.policy import Route
 from gateway.domain.request.request import Caller
 from gateway.domain.routing.decide import find_route
 
-ANTHROPIC_VERSION = "anthropic-version"  # Anthropic's clients send it with each request
-
 
 async def list_models(request: Request) -> Response:
     """Return the routes that the caller's team may use, as OpenAI's list of models, or Anthropic's
@@ -28,7 +26,7 @@ async def list_models(request: Request) -> Response:
     policy = endpoints.holder.require().policy.policy
     team = policy.teams[caller.team]
     listed = [_listed(endpoints, caller, policy.routes[name]) for name in team.routes]
-    if ANTHROPIC_VERSION in request.headers:
+    if request.state.is_anthropic:
         return JSONResponse(anthropic_list(listed))
     return JSONResponse({"object": "list", "data": listed})
 
@@ -40,8 +38,7 @@ async def show_model(request: Request, model: str) -> Response:
     policy = endpoints.holder.require().policy.policy
     route = find_route(policy, policy.teams[caller.team], model)
     listed = _listed(endpoints, caller, route)
-    is_anthropic = ANTHROPIC_VERSION in request.headers
-    return JSONResponse(anthropic_model(listed) if is_anthropic else listed)
+    return JSONResponse(anthropic_model(listed) if request.state.is_anthropic else listed)
 
 
 def _listed(endpoints: PlainEndpoints, caller: Caller, route: Route) -> dict[str, Any]:

@@ -88,7 +88,8 @@ class ConverseReader:
         self._splitter = MessageSplitter()
         self._unframed = bytearray()  # a body that is no event stream
         self._has_read = False
-        self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
+        self._calls: dict[int, int] = {}  # the number of the last call of each block's index
+        self._call_count = 0
         self._has_stopped = False
         self._block, self._bytes_before = -1, 0  # the block that is sent, and the text before it
 
@@ -156,9 +157,10 @@ class ConverseReader:
     def _start_block(self, event: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call; other blocks begin with their first piece."""
         use = object_in(object_in(event, "start"), "toolUse")
-        if not use or len(self._calls) >= MAX_CALLS:
+        if not use or self._call_count >= MAX_CALLS:
             return []
-        call = self._calls.setdefault(_index(event), len(self._calls))
+        call = self._calls[_index(event)] = self._call_count
+        self._call_count += 1
         name = text_in(use, "name")
         self._note(name)
         return [CallStarted(call=call, call_id=text_in(use, "toolUseId"), name=name)]

@@ -44,7 +44,7 @@ from gateway.wire.translation.answer_events import (
     Started,
     TextPiece,
     ThoughtPiece,
-    Used,
+    used,
 )
 from gateway.wire.translation.conversation import NO_JSON
 
@@ -181,8 +181,7 @@ class OllamaReader:
         observed.note_detail({f"{name}_ns": n for name, n in times.items() if n is not None})
         otherwise = Finish.TOOL_CALLS if self._calls else Finish.STOP
         yield Finished(finish=Finish.LENGTH if word == _LENGTH else otherwise, native=word)
-        if usage is not None:
-            yield Used(usage=usage)
+        yield from used(observed)
         yield Ended()
 
     def _note_place(self, members: dict[str, Any]) -> None:
@@ -233,13 +232,14 @@ def usage_of(members: dict[str, Any]) -> TokenUsage:
 
 
 def _usage_after(members: dict[str, Any], *, has_content: bool) -> TokenUsage | None:
-    """Return the counts of the last piece: after content, an absent count of it is unknown."""
+    """Return the counts of the last piece: after content, an absent count is unknown."""
     usage = usage_of(members)
-    if not has_content or usage.has_unread or count_in(members, "eval_count") is not None:
+    prompt, answer = count_in(members, "prompt_eval_count"), count_in(members, "eval_count")
+    if not has_content or usage.has_unread:
         return usage
-    if count_in(members, "prompt_eval_count") is None:
+    if prompt is None and answer is None:
         return None
-    return msgspec.structs.replace(usage, output_tokens=None)
+    return msgspec.structs.replace(usage, input_tokens=prompt, output_tokens=answer)
 
 
 def usage_in(body: bytes) -> TokenUsage | None:

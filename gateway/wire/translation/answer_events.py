@@ -121,10 +121,16 @@ class Used(Struct, frozen=True, kw_only=True):
 
 
 def used(observed: Observed) -> list[Used]:
-    """Return the event of the final usage, none if the upstream reported no usage."""
-    if observed.final is None:
+    """Return the event of the final usage, none if the upstream reported no usage.
+
+    A prompt of 0 tokens beside an answer is unknown, as it is for the ledger.
+    """
+    usage = observed.final
+    if usage is None:
         return []
-    return [Used(usage=observed.final, service_tier=observed.service_tier)]
+    if usage.lacks_prompt:
+        usage = msgspec.structs.replace(usage, input_tokens=None)
+    return [Used(usage=usage, service_tier=observed.service_tier)]
 
 
 class Failed(Struct, frozen=True, kw_only=True):

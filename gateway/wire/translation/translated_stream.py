@@ -6,16 +6,23 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from gateway.wire.dialect import AnswerPart, EventTooLarge
+from gateway.wire.dialect import AnswerPart, EventTooLarge, UnreadableAnswer
 from gateway.wire.observed import Observed
-from gateway.wire.translation.answer_events import AnswerReader, AnswerWriter, LargeEventReader
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    AnswerReader,
+    AnswerWriter,
+    Failed,
+    LargeEventReader,
+)
 
 
-class TranslatedStream(Struct, frozen=True):
+class TranslatedStream(Struct):
     """An upstream's stream in one dialect, written for the caller in another."""
 
     reader: AnswerReader
     writer: AnswerWriter
+    _has_failed: bool = False
 
     @property
     def content_type(self) -> str:
@@ -31,7 +38,7 @@ class TranslatedStream(Struct, frozen=True):
         """Return the parts of the caller's answer that the upstream's `data` completes. Raises
         `EventTooLarge`.
         """
-        return self.writer.write(self.reader.feed(data))
+        return self._written(self.reader.feed(data))
 
     def keep_large(self, data: bytes) -> bool:
         """Keep more of an event that was too large for `feed`; return True if `data` ends it.
@@ -44,8 +51,25 @@ class TranslatedStream(Struct, frozen=True):
     def feed_large(self) -> Sequence[AnswerPart]:
         """Return the parts of the caller's answer in a large event that has ended."""
         assert isinstance(self.reader, LargeEventReader), "it has kept the event"
-        return self.writer.write(self.reader.feed_large())
+        return self._written(self.reader.feed_large())
 
     def end(self) -> Sequence[AnswerPart]:
         """Return the last parts of the caller's answer, when the upstream's body has ended."""
-        return self.writer.write(self.reader.end())
+        return self._written(self.reader.end())
+
+    def _written(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
+        """Return the parts of the caller's answer for these events.
+
+        An answer that the caller's dialect cannot carry ends with an error. The reader goes on: the
+        usage follows.
+        """
+        parts: list[AnswerPart] = []
+        for event in () if self._has_failed else events:
+            try:
+                parts += self.writer.write((event,))
+            except (EventTooLarge, UnreadableAnswer) as problem:
+                self._has_failed = self.observed.is_error = True
+                message = f"The upstream's answer could not be translated: {problem}."
+                parts += self.writer.write((Failed(code="upstream_error", message=message),))
+                break
+        return parts

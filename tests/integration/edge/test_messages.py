@@ -412,6 +412,15 @@ def test_models_have_the_shape_of_the_caller(http: httpx2.Client, gateway: Gatew
     assert {one["type"] for one in listed["data"]} == {"model"}
     one = http.get("/v1/models/claude").json()
     assert (one["id"], one["display_name"], one["lifecycle"]) == ("claude", "claude", "active")
+    required = "capabilities created_at display_name id max_input_tokens max_tokens type"
+    assert set(required.split()) <= set(one)
+    for answer in (http.get("/v1/models/unknown"), http.post("/v1/models/claude")):
+        assert answer.status_code == 404
+        assert answer.json()["error"]["type"] == "not_found_error"
+        assert answer.json()["request_id"] == answer.headers["request-id"]
     bearer = {"authorization": f"Bearer {gateway.key}"}
     url = f"http://127.0.0.1:{gateway.port}/v1/models"
+    missing = plain_http.get(f"{url}/unknown", headers=bearer, timeout=30)
+    assert missing.json()["error"]["code"] == "model_not_found"
+    assert "request-id" not in missing.headers
     assert plain_http.get(url, headers=bearer, timeout=30).json()["object"] == "list"

@@ -242,6 +242,7 @@ def test_a_request_without_meaning_is_refused_by_name(members: dict[str, Any], p
     assert caught.value.param == param
 
 
+PICTURE = turn({"type": "image", "source": {"type": "url", "url": "https://x.example/a.png"}})
 USED = Used(
     usage=TokenUsage(
         input_tokens=1510,
@@ -270,12 +271,13 @@ ANSWER: tuple[AnswerEvent, ...] = (
     USED,
     Ended(),
 )
+DIRECT = {"caller": {"type": "direct"}}
 CONTENT = [
     {"type": "thinking", "thinking": "hm", "signature": "Eq="},
     {"type": "redacted_thinking", "data": "Em="},
-    {"type": "text", "text": "Hi you"},
-    {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": 1}},
-    {"type": "tool_use", "id": "t2", "name": "find", "input": {}},
+    {"type": "text", "text": "Hi you", "citations": None},
+    {"type": "tool_use", "id": "t1", "name": "look", "input": {"a": 1}, **DIRECT},
+    {"type": "tool_use", "id": "t2", "name": "find", "input": {}, **DIRECT},
 ]
 USAGE = {
     "input_tokens": 10,
@@ -285,6 +287,7 @@ USAGE = {
     "output_tokens": 12,
     "output_tokens_details": {"thinking_tokens": 5},
     "server_tool_use": {"web_fetch_requests": 0, "web_search_requests": 2},
+    "inference_geo": None,
     "service_tier": "priority",
     "cost_usd": 0.5,
 }
@@ -307,6 +310,15 @@ def streamed(*events: AnswerEvent) -> list[dict[str, Any]]:
 
 def whole(*events: AnswerEvent) -> dict[str, Any]:
     answer: dict[str, Any] = json.loads(written(writer().whole(events), lambda _: "0.5"))
+    return answer
+
+
+def whole_of_stream(*events: AnswerEvent) -> dict[str, Any]:
+    """The plain answer, with the usage that the end of a stream has."""
+    answer = whole(*events)
+    for name in ("cache_creation", "inference_geo", "service_tier"):
+        if answer["usage"][name] is None:
+            del answer["usage"][name]
     return answer
 
 
@@ -350,6 +362,8 @@ def test_a_whole_answer() -> None:
         "content": CONTENT,
         "stop_reason": "tool_use",
         "stop_sequence": None,
+        "stop_details": None,
+        "container": None,
         "usage": USAGE,
     }
 
@@ -357,9 +371,70 @@ def test_a_whole_answer() -> None:
 def test_a_stream_says_the_same_as_the_whole_answer() -> None:
     """Also if the arguments of two calls come in turns."""
     events = streamed(*ANSWER)
-    assert events[0]["message"]["usage"] == {"input_tokens": 10, "output_tokens": 0}
+    first = events[0]["message"]["usage"]
+    assert (first["input_tokens"], first["output_tokens"]) == (10, 0)
+    assert "estimated" not in first
     assert events[-1] == {"type": "message_stop"}
-    assert assembled(events) == whole(*ANSWER)
+    assert assembled(events) == whole_of_stream(*ANSWER)
+
+
+# The members that the OpenAPI description of Anthropic requires (in llm-comply 0.5.0, 2026-11-29).
+REQUIRED = {
+    "Message": "id type role content model stop_reason stop_sequence stop_details usage container",
+    "Usage": "cache_creation cache_creation_input_tokens cache_read_input_tokens inference_geo "
+    "input_tokens output_tokens output_tokens_details server_tool_use service_tier",
+    "MessageDelta": "container stop_details stop_reason stop_sequence",
+    "MessageDeltaUsage": "cache_creation_input_tokens cache_read_input_tokens input_tokens "
+    "output_tokens output_tokens_details server_tool_use",
+    "text": "citations text type",
+    "tool_use": "caller id input name type",
+    "thinking": "signature thinking type",
+    "redacted_thinking": "data type",
+}
+
+
+@pytest.mark.parametrize("used", [USED, Used(usage=TokenUsage(output_tokens=3)), None])
+def test_an_answer_has_each_member_that_the_schema_requires(used: Used | None) -> None:
+    """Strictly typed clients refuse an answer without one, also where null is allowed."""
+    events = [one for one in ANSWER if not isinstance(one, Used)] + ([used] if used else [])
+    stream = streamed(*events, Ended())
+    delta = next(event for event in stream if event["type"] == "message_delta")
+    found = [("MessageDelta", delta["delta"]), ("MessageDeltaUsage", delta["usage"])]
+    for message in (whole(*events, Ended()), stream[0]["message"]):
+        found += [("Message", message), ("Usage", message["usage"])]
+        found += [(block["type"], block) for block in message["content"]]
+    starts = [event["content_block"] for event in stream if "content_block" in event]
+    found += [(block["type"], block) for block in starts]
+    for name, members in found:
+        assert set(REQUIRED[name].split()) <= set(members), name
+
+
+def test_the_blocks_of_an_answer_are_read_back_whole() -> None:
+    """A client sends them in its next request."""
+    content = whole(*ANSWER)["content"]
+    read = conversation(**turn(*content, role="assistant"))
+    assert read.others == {}
+    assert len(read.turns[0].parts) == len(content)
+
+
+@pytest.mark.parametrize(
+    ("started", "member", "expected"),
+    [
+        (Started(), {}, {"input_tokens": 23, "estimated": True}),
+        (Started(usage=TokenUsage(output_tokens=7)), {}, {"input_tokens": 23, "estimated": True}),
+        (Started(usage=TokenUsage(input_tokens=9, output_tokens=7)), {}, {"input_tokens": 9}),
+        (Started(), PICTURE, {"input_tokens": None}),
+    ],
+)
+def test_the_start_of_a_stream_has_the_prompts_count(
+    started: Started, member: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    """The upstream's, else the gateway's own, marked; that of a picture is unknown. It was 0."""
+    read = read_request(json.dumps(ASK | member).encode())
+    (event,) = MessagesWriter(read).write([started])
+    usage = json.loads(written(event, lambda _: None).split(b"data: ")[1])["message"]["usage"]
+    named = {name: usage[name] for name in ("input_tokens", "estimated") if name in usage}
+    assert (named, usage["output_tokens"]) == (expected, 0)
 
 
 @pytest.mark.parametrize(
@@ -386,9 +461,26 @@ def test_finish_reasons(finished: Finished, reason: str, sequence: str | None) -
 def test_an_answer_without_usage_has_no_cost() -> None:
     """Clients need the two members. 0 would be a count; the ledger has an estimate or a hold."""
     events = (Started(), RefusalPiece(text="No."), Ended())
-    assert whole(*events)["usage"] == {"input_tokens": None, "output_tokens": None}
-    assert assembled(streamed(*events)) == whole(*events)
+    usage = whole(*events)["usage"]
+    assert set(usage) == set(REQUIRED["Usage"].split())
+    assert set(usage.values()) == {None}
+    assert assembled(streamed(*events)) == whole_of_stream(*events)
     assert whole(*events)["stop_reason"] is None
+
+
+def test_the_signature_of_a_thought_ends_its_block() -> None:
+    """It proves the text before it alone; with two thoughts in one block Anthropic refuses both."""
+    events = (
+        Started(),
+        ThoughtPiece(text="a"),
+        ThoughtPiece(signature="Eq="),
+        ThoughtPiece(text="b"),
+        Ended(),
+    )
+    thoughts = [("a", "Eq="), ("b", "")]
+    found = whole(*events)["content"]
+    assert [(one["thinking"], one["signature"]) for one in found] == thoughts
+    assert assembled(streamed(*events))["content"] == found
 
 
 def test_arguments_that_are_no_object_stay_readable() -> None:
@@ -420,8 +512,10 @@ def test_other_choices_and_empty_pieces_are_left_out() -> None:
 
 def test_a_call_without_arguments_has_an_empty_input() -> None:
     """The dialect requires an object there."""
-    called = (Started(), CallStarted(call=0, call_id="t", name="now"), Ended())
+    call = CallStarted(call=0, call_id="t", name="now")
+    called = (Started(), call, CallArguments(call=0, text=""), Ended())
     assert whole(*called)["content"][0]["input"] == {}
+    assert assembled(streamed(*called))["content"] == whole(*called)["content"]
 
 
 def test_a_part_of_the_system_that_is_no_text_is_named() -> None:

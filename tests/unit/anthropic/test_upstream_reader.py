@@ -271,6 +271,17 @@ def test_a_call_may_come_with_its_input() -> None:
     assert seen.texts == ('weather{"city":"Bonn"}',)
 
 
+def test_a_server_with_one_index_for_all_blocks_makes_several_calls() -> None:
+    """Else the arguments of the second call went to the first."""
+    start = {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}},
+    }
+    events, _ = fed(sse(start, start))
+    assert [event.call for event in events if isinstance(event, CallArguments)] == [0, 1]
+
+
 def test_an_answer_has_a_bounded_number_of_calls() -> None:
     """Each call is kept until the end, so an upstream cannot fill the memory with them."""
     start = {

@@ -110,6 +110,15 @@ def test_a_stream_becomes_events(piece_bytes: int) -> None:
     assert (seen.is_done, seen.finish_reason, seen.service_tier) == (True, "tool_use", "priority")
 
 
+def test_a_stream_with_one_index_for_all_blocks_has_several_calls() -> None:
+    """Else the arguments of the second call went to the first."""
+    use, place = {"toolUse": {"toolUseId": "t", "name": "f"}}, {"contentBlockIndex": 0}
+    start = event("contentBlockStart", {**place, "start": use})
+    more = event("contentBlockDelta", {**place, "delta": {"toolUse": {"input": "{}"}}})
+    events, _ = fed(b"".join([start, more, start, more]))
+    assert [one.call for one in events if isinstance(one, CallArguments)] == [0, 1]
+
+
 def test_a_broken_stream_has_no_usage() -> None:
     """Usage comes last, so a cut stream's text is kept to be counted."""
     events, seen = fed(b"".join(PARTS[:5]))

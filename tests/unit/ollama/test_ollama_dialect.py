@@ -215,9 +215,11 @@ LINES = (
 
 @pytest.mark.parametrize("size", [1, 5, 10**9])
 def test_lines_become_events(size: int) -> None:
-    """However the stream was cut; a count that is left out is 0, and the last line needs no end."""
+    """However the stream was cut; a prompt without a count is unknown, and the last line needs no
+    end.
+    """
     events, seen = read_lines(LINES, size)
-    usage = TokenUsage(input_tokens=0, output_tokens=2)
+    usage = TokenUsage(output_tokens=2)
     assert [type(one) for one in events] == [Started, TextPiece, Finished, Used, Ended]
     assert events[0].created_s == 1795514400
     assert msgspec.json.decode(events[1].logprobs) == [
@@ -229,6 +231,7 @@ def test_lines_become_events(size: int) -> None:
         }
     ]
     assert events[2] == Finished(finish=Finish.LENGTH, native="length")
+    assert events[3] == Used(usage=usage)
     assert (seen.final, seen.is_done, seen.texts) == (usage, True, ("Hi",))
 
 

@@ -184,16 +184,15 @@ def test_a_plain_answer_has_all_of_its_parts() -> None:
     ]
 
 
-def test_an_unknown_count_is_left_out_and_an_empty_usage_has_its_cost() -> None:
-    """Unknown is never 0."""
+def test_an_unknown_count_is_null() -> None:
+    """Unknown is never 0, and clients read the three members that OpenAI's types require."""
     part = writer(stream=False).whole((Started(), Used(usage=TokenUsage(output_tokens=3)), Ended()))
     assert json.loads(written(part, lambda _: "1"))["usage"] == {
+        "prompt_tokens": None,
         "completion_tokens": 3,
+        "total_tokens": None,
         "cost_usd": 1,
     }
-    part = writer(stream=False).whole((Started(), Used(usage=TokenUsage()), Ended()))
-    assert json.loads(written(part, lambda _: "1"))["usage"] == {"cost_usd": 1}
-    assert json.loads(written(part, lambda _: None))["usage"] == {}
 
 
 def test_each_choice_has_a_role_and_an_end_of_its_own() -> None:
@@ -356,7 +355,10 @@ def test_an_event_that_cannot_be_read_is_a_failure() -> None:
             },
             [ThoughtPiece(text="Hm"), TextPiece(text="a")],
         ),
-        ({"content": "\ud83d"}, [TextPiece(text="\ufffd")]),
+        (
+            {"content": "\ud83d", "refusal": "a"},
+            [TextPiece(text=""), TextPiece(text="\ufffd"), RefusalPiece(text="a")],
+        ),
         (
             {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": {"x": 1}}}]},
             [
@@ -376,6 +378,24 @@ def test_an_event_that_cannot_be_read_is_a_failure() -> None:
                 CallArguments(call=0, text="{}"),
                 CallStarted(call=1, call_id="b", name="f"),
                 CallArguments(call=1, text="[]"),
+            ],
+        ),
+        (
+            {
+                "tool_calls": [
+                    {"index": 0, "id": "a", "function": {"name": "f", "arguments": "{}"}},
+                    {"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}},
+                    {"index": 0, "id": "a", "function": {"name": "g", "arguments": "[]"}},
+                    {"index": 0, "function": {"name": "g", "arguments": "\n"}},
+                    {"index": 0, "function": {"name": "g", "arguments": "{}"}},
+                ]
+            },
+            [
+                CallStarted(call=0, call_id="a", name="f"),
+                CallArguments(call=0, text="{}"),
+                CallStarted(call=1, call_id="a", name="g"),
+                CallArguments(call=1, text="[]"),
+                CallArguments(call=1, text="\n"),
             ],
         ),
         (
@@ -416,8 +436,18 @@ def test_logprobs_of_many_lines_are_read_as_one_line() -> None:
     assert read(chunk(**empty))[1:] == [TextPiece(text="a")]
 
 
-def test_a_call_waits_for_its_name_and_gets_an_id() -> None:
-    """A caller of any dialect needs both at the call's start."""
+def test_the_start_of_a_stream_has_the_first_running_usage() -> None:
+    """vLLM sends the prompt's count with its first chunk; messages have it at their start."""
+    usage = {"prompt_tokens": 9, "completion_tokens": 0, "total_tokens": 9}
+    body = {"id": "c1", "choices": [{"index": 0, "delta": {"role": "assistant"}}], "usage": usage}
+    (started, *_) = read(b"data: " + json.dumps(body).encode() + b"\n\n")
+    assert isinstance(started, Started)
+    assert started.usage is not None
+    assert (started.usage.input_tokens, started.usage.output_tokens) == (9, None)
+
+
+def test_a_call_waits_for_its_name() -> None:
+    """A caller of any dialect needs it at the call's start. The writer makes an id."""
     stream = (
         chunk(delta={"tool_calls": [{"index": 0, "function": {"arguments": '{"a":'}}]})
         + chunk(delta={"tool_calls": [{"index": 0, "function": {"name": "f"}}]})
@@ -426,7 +456,7 @@ def test_a_call_waits_for_its_name_and_gets_an_id() -> None:
         + b"data: [DONE]\n\n"
     )
     assert read(stream)[1:] == [
-        CallStarted(call=0, call_id="call_0_0", name="f"),
+        CallStarted(call=0, call_id="", name="f"),
         CallArguments(call=0, text='{"a":1}'),
         Finished(finish=Finish.TOOL_CALLS, native="eos", stop_sequence="END"),
         Ended(),
@@ -445,7 +475,7 @@ def test_a_stream_without_a_finish_reason_still_has_an_end() -> None:
 
 
 def test_the_arguments_of_a_call_stay_with_it_if_another_one_starts_first() -> None:
-    """A call without an id starts only at the end of an answer; its tool must not run with another
+    """A call without an id starts no later than the next one; its tool must not run with another
     call's arguments.
     """
     calls = [
@@ -457,10 +487,27 @@ def test_the_arguments_of_a_call_stay_with_it_if_another_one_starts_first() -> N
     events = chat_events(body, Observed(is_done=True))
     message = json.loads(written(writer().whole(events), lambda _: None))["choices"][0]["message"]
     assert [tuple(call["function"].values()) for call in message["tool_calls"]] == [
+        ("pay", '{"usd":1}'),
         ("look", '{"at":2}'),
         ("stop", ""),
-        ("pay", '{"usd":1}'),
     ]
+
+
+@pytest.mark.parametrize("head", [{}, {"id": ""}, {"id": "a"}, {"index": 0}])
+def test_each_call_of_a_whole_answer_is_one(head: dict[str, Any]) -> None:
+    """Without ids, or with one for both, two calls became one with the arguments of both."""
+    calls = [
+        {**head, "function": {"name": "ls", "arguments": '{"p":"a"}'}},
+        {**head, "function": {"name": "cat", "arguments": '{"q":2}'}},
+        {**head, "function": {"name": "cat", "arguments": ""}},
+        {**head, "function": {"name": "cat", "arguments": ""}},
+    ]
+    body = json.dumps({"choices": [{"index": 0, "message": {"tool_calls": calls}}]}).encode()
+    events = chat_events(body, Observed(is_done=True))
+    message = json.loads(written(writer().whole(events), lambda _: None))["choices"][0]["message"]
+    found = message["tool_calls"]
+    assert [call["function"] for call in found] == [call["function"] for call in calls]
+    assert len({call["id"] for call in found}) == 4
 
 
 def test_a_whole_answer_that_is_none_is_refused() -> None:

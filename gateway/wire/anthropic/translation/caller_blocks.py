@@ -84,6 +84,7 @@ def _call(block: RequestMembers) -> ToolCall:
     """Return an earlier tool call."""
     if not block.is_object("input"):
         raise wrong_type(block.path_of("input"), "it is an object")
+    block.drop_if("caller", b'{"type":"direct"}', b'{"type": "direct"}')
     name = block.text("name")
     if not name:
         raise wrong_type(block.path_of("name"), "a tool call has a name")

@@ -22,7 +22,7 @@ _NO_JSON = "INVALID_JSON"
 
 
 class _Joined(Struct):
-    """One block so far: its kind and texts."""
+    """One block so far: its kind and texts. A thought ends with its signature."""
 
     kind: str
     texts: list[str] = []
@@ -37,23 +37,20 @@ class Content:
     def __init__(self) -> None:
         """Start without any block."""
         self._blocks: list[_Joined] = []
-        self._calls: dict[int, _Joined] = {}
 
     def add(
         self, event: TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments
     ) -> None:
-        """Add one piece."""
+        """Add one piece. The pieces of a call follow its start."""
         if isinstance(event, TextPiece | RefusalPiece):
             if event.text:
                 self._open("text").texts.append(event.text)
         elif isinstance(event, ThoughtPiece):
             self._add_thought(event)
         elif isinstance(event, CallStarted):
-            call = _Joined("tool_use", call_id=event.call_id, name=event.name)
-            self._blocks.append(call)
-            self._calls[event.call] = call
-        elif event.call in self._calls:
-            self._calls[event.call].texts.append(event.text)
+            self._blocks.append(_Joined("tool_use", call_id=event.call_id, name=event.name))
+        else:
+            self._blocks[-1].texts.append(event.text)
 
     def blocks(self) -> list[dict[str, Any]]:
         """Return all blocks as Anthropic writes them."""
@@ -66,13 +63,15 @@ class Content:
         elif event.text or event.signature:
             thought = self._open("thinking")
             thought.texts.append(event.text)
-            thought.signature = event.signature or thought.signature
+            thought.signature = event.signature
 
     def _open(self, kind: str) -> _Joined:
-        """Return the last block if it is of this kind, else a new one."""
-        if not self._blocks or self._blocks[-1].kind != kind:
-            self._blocks.append(_Joined(kind))
-        return self._blocks[-1]
+        """Return the last block if it is of this kind and goes on, else a new one."""
+        last = self._blocks[-1] if self._blocks else None
+        if last is None or last.kind != kind or last.signature:
+            last = _Joined(kind)
+            self._blocks.append(last)
+        return last
 
 
 def _written(block: _Joined) -> dict[str, Any]:
@@ -83,9 +82,18 @@ def _written(block: _Joined) -> dict[str, Any]:
     if block.kind == "redacted_thinking":
         return {"type": "redacted_thinking", "data": text}
     if block.kind == "tool_use":
-        members = {"id": block.call_id, "name": block.name, "input": _input(text)}
-        return {"type": "tool_use", **members}
-    return {"type": "text", "text": text}
+        return {"type": "tool_use", **call_block(block.call_id, block.name, _input(text))}
+    return {"type": "text", **text_block(text)}
+
+
+def text_block(text: str) -> dict[str, Any]:
+    """Return the members of a block of text, all that Anthropic's schema requires."""
+    return {"text": text, "citations": None}
+
+
+def call_block(call_id: str, name: str, arguments: Any) -> dict[str, Any]:
+    """Return the members of a block of a call, which is the model's own and no program's."""
+    return {"id": call_id, "name": name, "input": arguments, "caller": {"type": "direct"}}
 
 
 def _input(arguments: str) -> Any:

@@ -1,6 +1,8 @@
-"""Writes a usage in normal form as the usage of Anthropic's messages.
+"""Writes a usage in normal form as the usage of Anthropic's messages, with every member that its
+published schema requires: null for an unknown one.
 
-Source of the members: anthropic 2.13.0, types/usage.py, 2026-11-24.
+Sources: Anthropic's OpenAPI description (`Usage`, `MessageDeltaUsage`), as llm-comply 0.5.0 has it,
+and anthropic 2.13.0, types/usage.py, 2026-11-24.
 """
 
 from __future__ import annotations
@@ -8,44 +10,72 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import RequestFacts
+from gateway.domain.request.token_estimate import is_countable, tokens_in
+from gateway.wire.translation.answer_events import Used
 
 _TIERS = frozenset({"standard", "priority", "batch"})
 _NONE = TokenUsage()
 
 
-def messages_usage(
-    usage: TokenUsage | None, *, service_tier: str | None = None, is_first: bool = False
-) -> dict[str, Any]:
-    """Return the members of a usage; a count that is unknown is left out.
-
-    `input_tokens` and `output_tokens` are required, so an unknown one is null: 0 is never unknown.
-    In the first event of a stream (`is_first`) it is 0 until the last one replaces it, because
-    clients add to it.
+def messages_usage(used: Used | None) -> dict[str, Any]:
+    """Return the usage of a whole message. Two counts are no null in the schema, but 0 would be a
+    count.
     """
-    known, unknown = usage or _NONE, 0 if is_first else None
-    read, written = known.cached_input_tokens, known.cache_write_tokens
-    fresh = (known.input_tokens or 0) - (read or 0) - (written or 0)
-    found: dict[str, Any] = {
-        "input_tokens": unknown if known.input_tokens is None else max(fresh, 0)
+    tier = used.service_tier if used is not None else None
+    return {
+        **_counts(used.usage if used is not None else _NONE),
+        "inference_geo": None,
+        "service_tier": tier if tier in _TIERS else None,
     }
-    if written is not None:
-        found["cache_creation_input_tokens"] = written
-    if read is not None:
-        found["cache_read_input_tokens"] = read
-    if written is not None and known.cache_write_1h_tokens is not None:
-        for_an_hour = known.cache_write_1h_tokens
-        found["cache_creation"] = {
+
+
+def delta_usage(used: Used | None) -> dict[str, Any]:
+    """Return the usage at the end of a stream: its own members, and others that are known."""
+    usage = messages_usage(used)
+    for name in ("cache_creation", "inference_geo", "service_tier"):
+        if usage[name] is None:
+            del usage[name]
+    return usage
+
+
+def first_usage(usage: TokenUsage | None, facts: RequestFacts) -> dict[str, Any]:
+    """Return the usage at the start of a stream: the prompt as far as it is known, else the
+    gateway's own count of it, marked as one. The caller has no token of the answer yet.
+    """
+    found = messages_usage(None if usage is None else Used(usage=usage))
+    found |= {"output_tokens": 0, "output_tokens_details": None}
+    if found["input_tokens"] is None and is_countable(facts):
+        found |= {"input_tokens": tokens_in(facts.body_bytes), "estimated": True}
+    return found
+
+
+def _counts(usage: TokenUsage) -> dict[str, Any]:
+    """Return the counts of a usage."""
+    read, written, for_an_hour = (
+        usage.cached_input_tokens,
+        usage.cache_write_tokens,
+        usage.cache_write_1h_tokens,
+    )
+    fresh = None
+    if usage.input_tokens is not None:
+        fresh = max(usage.input_tokens - (read or 0) - (written or 0), 0)
+    lifetimes = searches = thinking = None
+    if written is not None and for_an_hour is not None:
+        lifetimes = {
             "ephemeral_1h_input_tokens": for_an_hour,
             "ephemeral_5m_input_tokens": max(written - for_an_hour, 0),
         }
-    found["output_tokens"] = unknown if known.output_tokens is None else known.output_tokens
-    if known.reasoning_tokens is not None:
-        found["output_tokens_details"] = {"thinking_tokens": known.reasoning_tokens}
-    if known.web_search_calls is not None:
-        found["server_tool_use"] = {
-            "web_fetch_requests": 0,
-            "web_search_requests": known.web_search_calls,
-        }
-    if service_tier in _TIERS:
-        found["service_tier"] = service_tier
-    return found
+    if usage.web_search_calls is not None:
+        searches = {"web_fetch_requests": 0, "web_search_requests": usage.web_search_calls}
+    if usage.reasoning_tokens is not None:
+        thinking = {"thinking_tokens": usage.reasoning_tokens}
+    return {
+        "input_tokens": fresh,
+        "cache_creation_input_tokens": written,
+        "cache_read_input_tokens": read,
+        "cache_creation": lifetimes,
+        "output_tokens": usage.output_tokens,
+        "output_tokens_details": thinking,
+        "server_tool_use": searches,
+    }

@@ -14,8 +14,12 @@ from msgspec import Struct
 
 from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic.error import error_body, error_event
-from gateway.wire.anthropic.translation.caller_content import Content
-from gateway.wire.anthropic.translation.caller_usage import messages_usage
+from gateway.wire.anthropic.translation.caller_content import Content, call_block, text_block
+from gateway.wire.anthropic.translation.caller_usage import (
+    delta_usage,
+    first_usage,
+    messages_usage,
+)
 from gateway.wire.dialect import AnswerPart, UnpricedPart
 from gateway.wire.sse import EVENT_STREAM
 from gateway.wire.translation.answer_events import (
@@ -32,6 +36,8 @@ from gateway.wire.translation.answer_events import (
     ThoughtPiece,
     Used,
 )
+from gateway.wire.translation.block_order import BlockOrder
+from gateway.wire.translation.call_ids import CallIds
 
 _encode = msgspec.json.encode
 _PREFIX = "msg_"
@@ -56,28 +62,29 @@ _LEGAL = frozenset(
 )
 
 
-class _OpenBlocks(Struct):
-    """The content blocks that a stream has begun and not ended, by their index.
-
-    The blocks of several calls may be open at once: their arguments may come in turns.
-    """
+class _Blocks(Struct):
+    """The content blocks of a stream: the last one is open if it has a kind."""
 
     count: int = 0
-    kind: str = ""  # of the block that text or thoughts go to, empty if it is none
-    calls: dict[int, int] = {}  # the index of each call's block
+    kind: str = ""
 
-    def begin(self, block: dict[str, Any]) -> bytes:
-        """Return the event that begins a block."""
-        index, self.count = self.count, self.count + 1
-        return _event("content_block_start", index=index, content_block=block)
+    def begin(self, kind: str, **members: Any) -> Iterator[bytes]:
+        """Yield the events that make a new block of this kind the open one."""
+        yield from self.end()
+        block = {"type": kind, **members}
+        yield _event("content_block_start", index=self.count, content_block=block)
+        self.count, self.kind = self.count + 1, kind
+
+    def delta(self, kind: str, **members: str) -> bytes:
+        """Return the event of a piece of the open block."""
+        delta = {"type": kind, **members}
+        return _event("content_block_delta", index=self.count - 1, delta=delta)
 
     def end(self) -> Iterator[bytes]:
-        """Yield the events that end all open blocks."""
-        indexes = [*self.calls.values(), *([self.count - 1] if self.kind else [])]
-        for index in sorted(indexes):
-            yield _event("content_block_stop", index=index)
+        """Yield the event that ends the open block, if one is open."""
+        if self.kind:
+            yield _event("content_block_stop", index=self.count - 1)
         self.kind = ""
-        self.calls.clear()
 
 
 class MessagesWriter(Struct):
@@ -86,18 +93,20 @@ class MessagesWriter(Struct):
     content_type: ClassVar[str] = EVENT_STREAM
     read: RequestBody
     own: Started = Started()  # for an upstream that reports no id
-    _blocks: _OpenBlocks = msgspec.field(default_factory=_OpenBlocks)
+    _blocks: _Blocks = msgspec.field(default_factory=_Blocks)
+    _order: BlockOrder = msgspec.field(default_factory=BlockOrder)
+    _ids: CallIds = msgspec.field(default_factory=CallIds)
     _finished: Finished | None = None
     _used: Used | None = None
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
-        return [part for event in events for part in self._parts(event)]
+        return [part for event in self._ordered(events) for part in self._parts(event)]
 
     def whole(self, events: Sequence[AnswerEvent]) -> AnswerPart:
         """Return the caller's plain answer for all events of an answer."""
         content, answer_id = Content(), ""
-        for event in events:
+        for event in self._ordered(events):
             if isinstance(event, Failed):
                 return error_body(event.code, event.message)
             if isinstance(event, Started):
@@ -106,15 +115,19 @@ class MessagesWriter(Struct):
                 self._finished = self._finished or event
             elif isinstance(event, Used):
                 self._used = event
-            elif not isinstance(event, Ended) and event.choice == 0:
+            elif not isinstance(event, Ended):
                 content.add(event)
         message = {
             **self._head(answer_id),
             "content": content.blocks(),
-            "stop_reason": self._stop_reason,
-            "stop_sequence": self._stop_sequence,
+            **_end(self._stop_reason, self._stop_sequence),
         }
         return self._priced(_encode(message)[:-1], b"}")
+
+    def _ordered(self, events: Sequence[AnswerEvent]) -> Iterator[AnswerEvent]:
+        """Yield the events in the order of a message's blocks, with ids that tell calls apart."""
+        for event in events:
+            yield from self._order.events(self._ids.told_apart(event, read=self.read, own=self.own))
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the events of one neutral event."""
@@ -128,7 +141,7 @@ class MessagesWriter(Struct):
             yield from self._blocks.end()
             yield self._last_delta()
             yield _event("message_stop")
-        elif event.choice == 0:
+        else:
             yield from self._content(event)
 
     def _content(
@@ -140,76 +153,60 @@ class MessagesWriter(Struct):
             self._finished = self._finished or event
         elif isinstance(event, TextPiece | RefusalPiece):
             if event.text:
-                yield from self._begin("text", {"type": "text", "text": ""})
-                yield self._delta("text_delta", text=event.text)
+                yield from self._begin("text", **text_block(""))
+                yield self._blocks.delta("text_delta", text=event.text)
         elif isinstance(event, ThoughtPiece):
             yield from self._thought(event)
         elif isinstance(event, CallStarted):
-            if self._blocks.kind:
-                yield from self._blocks.end()
-            self._blocks.calls[event.call] = self._blocks.count
-            block = {"type": "tool_use", "id": event.call_id, "name": event.name, "input": {}}
-            yield self._blocks.begin(block)
-        elif event.text and event.call in self._blocks.calls:
-            index = self._blocks.calls[event.call]
-            delta = {"type": "input_json_delta", "partial_json": event.text}
-            yield _event("content_block_delta", index=index, delta=delta)
+            yield from self._blocks.begin("tool_use", **call_block(event.call_id, event.name, {}))
+        elif event.text:
+            yield self._blocks.delta("input_json_delta", partial_json=event.text)
 
     def _thought(self, event: ThoughtPiece) -> Iterator[bytes]:
-        """Yield the events of a piece of a thought."""
+        """Yield the events of a piece of a thought. Its proof ends its block."""
         if event.sealed:
+            yield from self._blocks.begin("redacted_thinking", data=event.sealed)
             yield from self._blocks.end()
-            yield self._blocks.begin({"type": "redacted_thinking", "data": event.sealed})
-            yield _event("content_block_stop", index=self._blocks.count - 1)
             return
         if event.text or event.signature:
-            empty = {"type": "thinking", "thinking": "", "signature": ""}
-            yield from self._begin("thinking", empty)
+            yield from self._begin("thinking", thinking="", signature="")
         if event.text:
-            yield self._delta("thinking_delta", thinking=event.text)
+            yield self._blocks.delta("thinking_delta", thinking=event.text)
         if event.signature:
-            yield self._delta("signature_delta", signature=event.signature)
+            yield self._blocks.delta("signature_delta", signature=event.signature)
+            yield from self._blocks.end()
 
-    def _begin(self, kind: str, block: dict[str, Any]) -> Iterator[bytes]:
-        """Yield the events that make a block of this kind the open one."""
-        if self._blocks.kind == kind:
-            return
-        yield from self._blocks.end()
-        yield self._blocks.begin(block)
-        self._blocks.kind = kind
-
-    def _delta(self, kind: str, **members: str) -> bytes:
-        """Return the event of a piece of the open block."""
-        index = self._blocks.count - 1
-        return _event("content_block_delta", index=index, delta={"type": kind, **members})
+    def _begin(self, kind: str, **members: Any) -> Iterator[bytes]:
+        """Yield the events that make a block of this kind the open one, if it is not."""
+        if self._blocks.kind != kind:
+            yield from self._blocks.begin(kind, **members)
 
     def _start(self, event: Started) -> bytes:
         """Return `message_start` with the known usage of the prompt."""
         message = {
             **self._head(event.answer_id),
             "content": [],
-            "stop_reason": None,
-            "stop_sequence": None,
-            "usage": messages_usage(event.usage, is_first=True),
+            **_end(None, None),
+            "usage": first_usage(event.usage, self.read.facts),
         }
         return _event("message_start", message=message)
 
     def _last_delta(self) -> AnswerPart:
         """Return `message_delta` with the end, the usage and a placeholder for the cost."""
-        delta = {"stop_reason": self._stop_reason, "stop_sequence": self._stop_sequence}
+        delta = _end(self._stop_reason, self._stop_sequence)
         before = b"event: message_delta\ndata: " + _encode(
             {"type": "message_delta", "delta": delta}
         )
-        return self._priced(before[:-1], b"}\n\n")
+        return self._priced(before[:-1], b"}\n\n", is_delta=True)
 
-    def _priced(self, before: bytes, after: bytes) -> AnswerPart:
+    def _priced(self, before: bytes, after: bytes, *, is_delta: bool = False) -> AnswerPart:
         """Return an object with the usage as its last member; `before` ends with the member before
         it, and `after` begins with the object's end.
         """
         used = self._used
+        usage = (delta_usage if is_delta else messages_usage)(used)
         if used is None:
-            return before + b',"usage":' + _encode(messages_usage(None)) + after
-        usage = messages_usage(used.usage, service_tier=used.service_tier)
+            return before + b',"usage":' + _encode(usage) + after
         content = before + b',"usage":' + _encode(usage)
         place = len(content) - 1
         return UnpricedPart(used.usage, content + after, place, place, b',"cost_usd":')
@@ -238,6 +235,16 @@ class MessagesWriter(Struct):
     def _stop_sequence(self) -> str | None:
         """Return the caller's stop sequence that was met, None if unknown."""
         return self._finished.stop_sequence if self._finished is not None else None
+
+
+def _end(stop_reason: str | None, stop_sequence: str | None) -> dict[str, Any]:
+    """Return the members of a message's end, all that Anthropic's schema requires."""
+    return {
+        "stop_reason": stop_reason,
+        "stop_sequence": stop_sequence,
+        "stop_details": None,
+        "container": None,
+    }
 
 
 def _event(name: str, **members: Any) -> bytes:

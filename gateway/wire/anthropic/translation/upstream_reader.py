@@ -44,7 +44,7 @@ from gateway.wire.openai.answer.last_event import DONE, last_event
 from gateway.wire.openai.answer.shapes import counted_in
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import EventSplitter, data_of
-from gateway.wire.surrogates import without_halves
+from gateway.wire.surrogates import StandIns, with_stand_ins, without_halves
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -58,6 +58,7 @@ from gateway.wire.translation.answer_events import (
     ThoughtPiece,
     used,
 )
+from gateway.wire.translation.split_pairs import SplitPairs
 
 _OF_SERVER = frozenset({"server_tool_use", "web_search_tool_result"})
 MAX_CALLS = 4096  # of one answer
@@ -97,7 +98,10 @@ class MessagesReader:
         self.observed = fresh if observed is None else observed
         self._splitter = EventSplitter()
         self._figures = StreamFigures(self.observed)
-        self._calls: dict[int, int] = {}  # the number of a call, by the index of its block
+        self._calls: dict[int, int] = {}  # the number of the last call of each block's index
+        self._call_count = 0
+        self._pairs = SplitPairs()
+        self._stand_ins: StandIns | None = None  # of the event that is read
         self._bytes_before = 0  # of text, before the block that is sent
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
@@ -129,12 +133,13 @@ class MessagesReader:
                 self._read(payload)
             return []
         has_failed = self.observed.is_error
-        events = self._read(payload)
-        return [] if has_failed else events
+        events = self._pairs.joined(self._read(payload), self._stand_ins)
+        return [] if has_failed else [*events]
 
     def _read(self, payload: bytes) -> list[AnswerEvent]:
         """Return the neutral events of one event's data; content and usage are metered."""
-        event = object_of(payload, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
+        text, self._stand_ins = with_stand_ins(payload)
+        event = object_of(text, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
         if event is None:
             self.observed.note_unread()
             if (usage := _usage_in(payload)) is not None:
@@ -184,9 +189,10 @@ class MessagesReader:
 
     def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call, with its input if that comes at once."""
-        if len(self._calls) >= MAX_CALLS:
+        if self._call_count >= MAX_CALLS:
             return []
-        call = self._calls.setdefault(index, len(self._calls))
+        call = self._calls[index] = self._call_count
+        self._call_count += 1
         name = text_in(block, "name")
         self._note(name)
         events: list[AnswerEvent] = [

@@ -24,6 +24,7 @@ from gateway.wire.translation.answer_events import (
     TextPiece,
     ThoughtPiece,
 )
+from gateway.wire.translation.block_order import OpenJson
 from gateway.wire.translation.conversation import NO_JSON
 
 _FINISHES = {
@@ -104,6 +105,7 @@ class _OpenCall(Struct):
     signature: str = ""
     held: list[str] = []
     has_started: bool = False
+    arguments: OpenJson = msgspec.field(default_factory=OpenJson)
 
 
 class ChoiceReader(Struct):
@@ -123,7 +125,9 @@ class ChoiceReader(Struct):
         found: list[AnswerEvent] = []
         whole = next((one for one in (choice.delta, choice.message) if _is_object(one)), None)
         if whole is not None:
-            found += self._message_events(_decode_message(whole), _logprobs_of(choice.logprobs))
+            message = _decode_message(whole)
+            found += self._message_events(message, _logprobs_of(choice.logprobs))
+            found += self._calls_of(message, is_whole=whole is choice.message)
         word = text_of(choice.finish_reason)
         if word and self._finished is None:
             for call in self._calls:
@@ -164,9 +168,15 @@ class ChoiceReader(Struct):
         refusal = text_of(message.refusal)
         if refusal:
             found.append(RefusalPiece(text=refusal, choice=self.number))
-        if bytes(message.tool_calls)[:1] == b"[":
-            for raw in decode_few(message.tool_calls, _Call):
-                found += self._call_events(raw)
+        return found
+
+    def _calls_of(self, message: _Message, *, is_whole: bool) -> list[AnswerEvent]:
+        """Return the events of the calls in a message, each of them whole, or of their pieces."""
+        if bytes(message.tool_calls)[:1] != b"[":
+            return []
+        found: list[AnswerEvent] = []
+        for piece in decode_few(message.tool_calls, _Call):
+            found += self._call_events(piece, is_whole=is_whole)
         return found
 
     def _part_events(self, parts: list[_Part]) -> Iterator[AnswerEvent]:
@@ -178,52 +188,42 @@ class ChoiceReader(Struct):
             elif text := text_of(part.text):
                 yield TextPiece(text=text, choice=self.number)
 
-    def _call_events(self, piece: _Call) -> Iterator[AnswerEvent]:
+    def _call_events(self, piece: _Call, *, is_whole: bool) -> Iterator[AnswerEvent]:
         """Yield the events of a piece of a tool call, or of a whole one."""
         is_function = _is_object(piece.function)
         function = _decode_function(piece.function) if is_function else _Function()
+        arguments = _arguments_of(function.arguments)
         call_id, name = text_of(piece.id), text_of(function.name)
-        call = self._call_of(piece, call_id, name)
+        last = self._by_index.get(number_of(piece.index))
+        if last is None or is_whole or _is_other(last, piece, call_id, name, arguments):
+            if self._calls and self._calls[-1].name:  # no id will come: calls keep their order
+                yield from self._start(self._calls[-1])
+            last = self._by_index[number_of(piece.index)] = _OpenCall(number=len(self._calls))
+            self._calls.append(last)
+        call = last
         if not call.has_started:
             call.call_id, call.name = call.call_id or call_id, call.name or name
             call.signature = call.signature or _signature_of(piece.extra_content)
-        arguments = _arguments_of(function.arguments)
-        if not call.has_started and call.name and call.call_id:
+        if not call.has_started and call.name and (call.call_id or is_whole):
             yield from self._start(call)
         if not arguments:
             return
+        call.arguments.add(arguments)
         if call.has_started:
             yield CallArguments(call=call.number, text=arguments, choice=self.number)
         else:
             call.held.append(arguments)
 
-    def _call_of(self, piece: _Call, call_id: str, name: str) -> _OpenCall:
-        """Return the call that a piece belongs to.
-
-        Gemini's chat endpoint gives each of several calls the index 0 and sends it whole: another
-        id and a name begin another call.
-        """
-        index = number_of(piece.index)
-        last = self._by_index.get(index)
-        is_new = last is None or bool(name and call_id and last.call_id not in ("", call_id))
-        if piece.index is ABSENT and call_id:
-            is_new = last is None or last.call_id != call_id
-        if last is not None and not is_new:
-            return last
-        call = self._by_index[index] = _OpenCall(number=len(self._calls))
-        self._calls.append(call)
-        return call
-
     def _start(self, call: _OpenCall) -> Iterator[AnswerEvent]:
-        """Yield the start of a call, once, and its arguments so far. A call without an id gets its
-        number.
+        """Yield the start of a call, once, and its arguments so far. A call without an id gets one
+        from the caller's writer.
         """
         if call.has_started:
             return
         call.has_started = True
         yield CallStarted(
             call=call.number,
-            call_id=call.call_id or f"call_{self.number}_{call.number}",
+            call_id=call.call_id,
             name=call.name,
             signature=call.signature,
             choice=self.number,
@@ -231,6 +231,25 @@ class ChoiceReader(Struct):
         if call.held:
             yield CallArguments(call=call.number, text="".join(call.held), choice=self.number)
             call.held = []
+
+
+def _is_other(last: _OpenCall, piece: _Call, call_id: str, name: str, arguments: str) -> bool:
+    """Return True if a piece begins another call than the last one of its index.
+
+    Gemini's chat endpoint gives each of several calls the index 0 and sends it whole, with an id
+    and a name of its own. Servers without ids do it as well: there another name begins a call, and
+    so does any name with arguments if those before it are complete.
+    """
+    has_same_id = call_id == last.call_id != ""
+    if piece.index is ABSENT and call_id:
+        return not has_same_id
+    if name and call_id and last.call_id and not has_same_id:
+        return True
+    if not name or not last.name:
+        return False
+    if name != last.name:
+        return not has_same_id or last.arguments.is_complete
+    return not has_same_id and last.arguments.is_complete and bool(arguments.strip())
 
 
 def text_of(raw: msgspec.Raw) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, written
 from gateway.wire.foreign_json import MAX_SHORT_CHARS, is_raw_error
 from gateway.wire.observed import Observed
@@ -17,8 +18,9 @@ from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.chat_translation.choice_reader import ChoiceReader, RawChoice, text_of
 from gateway.wire.openai.error import read_error
 from gateway.wire.sse import data_of
-from gateway.wire.surrogates import without_halves
+from gateway.wire.surrogates import with_stand_ins, without_halves
 from gateway.wire.translation.answer_events import AnswerEvent, Ended, Failed, Started, used
+from gateway.wire.translation.split_pairs import SplitPairs
 
 _UNREADABLE = "The upstream's answer could not be read."
 _ERROR = "upstream_error"
@@ -42,6 +44,7 @@ class ChatReader(Struct):
 
     stream: ChatStream
     _choices: dict[int, ChoiceReader] = {}
+    _pairs: SplitPairs = msgspec.field(default_factory=SplitPairs)
     _has_started: bool = False
     _has_ended: bool = False
 
@@ -85,21 +88,22 @@ class ChatReader(Struct):
                 found += self._last(Failed(code=_ERROR, message=_UNREADABLE))
         return found
 
-    def _chunk_events(self, payload: bytes) -> list[AnswerEvent]:
+    def _chunk_events(self, payload: bytes) -> Sequence[AnswerEvent]:
         """Return the events of one chunk. Raises an error of `UNREADABLE`."""
-        answer = _decode_answer(without_halves(payload))
+        text, stand_ins = with_stand_ins(payload)
+        answer = _decode_answer(text)
         if is_raw_error(answer.error):
             return self._last(Failed(code=_ERROR, message=read_error(payload).message))
         found: list[AnswerEvent] = []
         if not self._has_started:
             self._has_started = True
-            found.append(_started(answer))
+            found.append(_started(answer, self.observed.usage))
         for choice in decode_few(answer.choices, RawChoice) if is_there(answer.choices) else ():
             reader = _reader_in(self._choices, choice)
             found += reader.events(choice, native=self.observed.finish_reason)
-        return found
+        return self._pairs.joined(found, stand_ins)
 
-    def _last(self, event: Ended | Failed) -> list[AnswerEvent]:
+    def _last(self, event: Ended | Failed) -> Sequence[AnswerEvent]:
         """Return the last events of the answer, with its usage."""
         self._has_ended = True
         final: list[AnswerEvent] = []
@@ -107,7 +111,7 @@ class ChatReader(Struct):
             for choice in self._choices.values():
                 final += choice.close()
             final += used(self.observed)
-        return [*final, event]
+        return self._pairs.joined([*final, event], None)
 
 
 def chat_events(answer: AnswerPart, observed: Observed) -> Sequence[AnswerEvent]:
@@ -137,11 +141,11 @@ def _reader_in(readers: dict[int, ChoiceReader], choice: RawChoice) -> ChoiceRea
     return readers.setdefault(number, ChoiceReader(number=number))
 
 
-def _started(answer: _Answer) -> Started:
-    """Return the start of an answer, with its id and time."""
+def _started(answer: _Answer, usage: TokenUsage | None = None) -> Started:
+    """Return the start of an answer, with its id, its time and the first usage."""
     digits = bytes(answer.created)
     is_time = digits.isdigit() and len(digits) <= _MOST_DIGITS
     answer_id = text_of(answer.id)
     if len(answer_id) > MAX_SHORT_CHARS:
         answer_id = ""  # each piece of the answer repeats it
-    return Started(answer_id=answer_id, created_s=int(digits) if is_time else 0)
+    return Started(answer_id=answer_id, usage=usage, created_s=int(digits) if is_time else 0)

@@ -1,4 +1,4 @@
-"""Writes token counts in the normal form as the usage of an OpenAI answer; a count that is unknown
+"""Writes token counts in the normal form as the usage of an OpenAI answer; a part that is unknown
 has no member.
 """
 
@@ -13,17 +13,19 @@ from gateway.wire.dialect import UnpricedPart
 
 
 def chat_usage(usage: TokenUsage) -> dict[str, Any]:
-    """Return the usage of a chat answer."""
-    prompt, answer = usage.input_tokens, usage.output_tokens
-    return known(
-        {
-            "prompt_tokens": prompt,
-            "completion_tokens": answer,
-            "total_tokens": _total(usage),
-            "prompt_tokens_details": input_details(usage),
-            "completion_tokens_details": _output_details(usage),
-        }
-    )
+    """Return the usage of a chat answer. An unknown count that OpenAI's types require is null:
+    clients read the member.
+    """
+    counts = {
+        "prompt_tokens": usage.input_tokens,
+        "completion_tokens": usage.output_tokens,
+        "total_tokens": _total(usage),
+    }
+    details = {
+        "prompt_tokens_details": input_details(usage),
+        "completion_tokens_details": _output_details(usage),
+    }
+    return counts | known(details)
 
 
 def responses_usage(usage: TokenUsage) -> dict[str, Any] | None:
@@ -64,8 +66,7 @@ def with_usage(
     """
     content = before + b',"usage":' + msgspec.json.encode(usage)
     place = len(content) - 1
-    cost = b',"cost_usd":' if usage else b'"cost_usd":'
-    return UnpricedPart(metered, content + after, place, place, cost)
+    return UnpricedPart(metered, content + after, place, place, b',"cost_usd":')
 
 
 def input_details(usage: TokenUsage) -> dict[str, Any]:

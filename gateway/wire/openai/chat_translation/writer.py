@@ -23,6 +23,7 @@ from gateway.wire.translation.answer_events import (
     Started,
     Used,
 )
+from gateway.wire.translation.call_ids import CallIds
 
 _encode = msgspec.json.encode
 _PREFIX = "chatcmpl-"
@@ -36,6 +37,7 @@ class ChatWriter(Struct):
     own: Started = Started()  # for an upstream that reports no id or time
     _started: Started = Started()
     _choices: dict[int, ChoiceDeltas] = {}
+    _ids: CallIds = msgspec.field(default_factory=CallIds)
 
     def __post_init__(self) -> None:
         """Begin with the request's own id and time: some streams have no start."""
@@ -43,13 +45,13 @@ class ChatWriter(Struct):
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
-        return [part for event in events for part in self._parts(event)]
+        return [part for event in self._told_apart(events) for part in self._parts(event)]
 
     def whole(self, events: Sequence[AnswerEvent]) -> AnswerPart:
         """Return the caller's plain answer for all events of an answer."""
         used: Used | None = None
         messages: dict[int, ChoiceMessage] = {}
-        for event in events:
+        for event in self._told_apart(events):
             if isinstance(event, Failed):
                 return error_body(event.code, event.message)
             if isinstance(event, Started):
@@ -62,6 +64,10 @@ class ChatWriter(Struct):
         choices = [message.choice() for _, message in sorted(messages.items())]
         head = self._head("chat.completion", used) | {"choices": choices}
         return _encode(head) if used is None else _priced(head, used, around=(b"", b""))
+
+    def _told_apart(self, events: Sequence[AnswerEvent]) -> Iterator[AnswerEvent]:
+        """Return the events with ids that tell calls apart."""
+        return (self._ids.told_apart(event, read=self.read, own=self.own) for event in events)
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the chunks of one event."""

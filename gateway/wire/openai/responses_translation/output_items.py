@@ -1,4 +1,5 @@
-"""Writes neutral answer events as the output items of a response, with the events of each item.
+"""Writes neutral answer events, ordered by blocks, as the output items of a response, with the
+events of each item.
 
 An item's events must be written out before the next one is taken: they show the item as it is then.
 """
@@ -80,8 +81,7 @@ class OutputItems(Struct):
     answer_id: str = ""
     items: list[dict[str, Any]] = []
     _kept_chars: int = 0
-    _open: _OpenItem | None = None
-    _calls: dict[int, _OpenCall] = {}
+    _open: _OpenItem | _OpenCall | None = None
 
     def events(self, event: ItemPiece) -> Iterator[dict[str, Any]]:
         """Yield the events of a piece of the answer. Raises `EventTooLarge`: the last event has the
@@ -98,38 +98,30 @@ class OutputItems(Struct):
             yield from self._thought(event)
         elif isinstance(event, CallStarted):
             yield from self._call(event)
-        elif (call := self._calls.get(event.call)) is not None:
-            call.arguments.append(event.text)
-            yield {
-                "type": "response.function_call_arguments.delta",
-                "item_id": call.item["id"],
-                "output_index": call.place,
-                "delta": event.text,
-            }
+        else:
+            yield self._arguments(event)
 
     def close(self, status: str) -> Iterator[dict[str, Any]]:
-        """Yield the events that end all open items, with their status."""
-        yield from self._close_open(status)
-        for call in self._calls.values():
-            call.item["arguments"] = "".join(call.arguments)
-            call.item["status"] = status
-            yield {
-                "type": "response.function_call_arguments.done",
-                "item_id": call.item["id"],
-                "output_index": call.place,
-                "name": call.item["name"],
-                "arguments": call.item["arguments"],
-            }
-            yield self._item_event("done", call.place)
-        self._calls.clear()
+        """Yield the events that end the open item, with its status."""
+        open_item = self._open
+        if open_item is None:
+            return
+        if isinstance(open_item, _OpenCall):
+            yield _arguments_done(open_item)
+        else:
+            yield from self._close_part(open_item)
+        if "status" in open_item.item:
+            open_item.item["status"] = status
+        self._open = None
+        yield self._item_event("done", open_item.place)
 
     def _text(
         self, item_type: str, kind: _PartKind, text: str, *, logprobs: msgspec.Raw = NO_JSON
     ) -> Iterator[dict[str, Any]]:
         """Yield the events of a piece of text in an item of this type."""
         open_item = self._open
-        if open_item is None or open_item.item["type"] != item_type:
-            yield from self._close_open(COMPLETED)
+        if not isinstance(open_item, _OpenItem) or open_item.item["type"] != item_type:
+            yield from self.close(COMPLETED)
             open_item = self._new(item_type)
             yield self._item_event("added", open_item.place)
         if open_item.kind is not kind:
@@ -152,15 +144,15 @@ class OutputItems(Struct):
         if proof is None:
             return
         if event.sealed or self._open is None or self._open.item["type"] != "reasoning":
-            yield from self._close_open(COMPLETED)
+            yield from self.close(COMPLETED)
             yield self._item_event("added", self._new("reasoning").place)
         assert self._open is not None, "a thought is open"
         self._open.item["encrypted_content"] = proof
-        yield from self._close_open(COMPLETED)
+        yield from self.close(COMPLETED)
 
     def _call(self, event: CallStarted) -> Iterator[dict[str, Any]]:
-        """Yield the event of a call's start. Calls stay open: pieces of several may be mixed."""
-        yield from self._close_open(COMPLETED)
+        """Yield the events of a call's start."""
+        yield from self.close(COMPLETED)
         place = len(self.items)
         item = {
             "id": f"fc_{self.answer_id}_{place}",
@@ -171,8 +163,20 @@ class OutputItems(Struct):
             "name": event.name,
         }
         self.items.append(item)
-        self._calls[event.call] = _OpenCall(place=place, item=item)
+        self._open = _OpenCall(place=place, item=item)
         yield self._item_event("added", place)
+
+    def _arguments(self, event: CallArguments) -> dict[str, Any]:
+        """Return the event of a piece of the open call's arguments."""
+        call = self._open
+        assert isinstance(call, _OpenCall), "the pieces of a call follow its start"
+        call.arguments.append(event.text)
+        return {
+            "type": "response.function_call_arguments.delta",
+            "item_id": call.item["id"],
+            "output_index": call.place,
+            "delta": event.text,
+        }
 
     def _new(self, item_type: str) -> _OpenItem:
         """Begin a message or a thought."""
@@ -183,19 +187,8 @@ class OutputItems(Struct):
             item = {"id": f"msg_{self.answer_id}_{place}", "type": "message"}
             item |= {"status": IN_PROGRESS, "role": "assistant", "content": []}
         self.items.append(item)
-        self._open = _OpenItem(place=place, item=item)
-        return self._open
-
-    def _close_open(self, status: str) -> Iterator[dict[str, Any]]:
-        """Yield the events that end the open message or thought."""
-        open_item = self._open
-        if open_item is None:
-            return
-        yield from self._close_part(open_item)
-        if "status" in open_item.item:
-            open_item.item["status"] = status
-        self._open = None
-        yield self._item_event("done", open_item.place)
+        self._open = open_item = _OpenItem(place=place, item=item)
+        return open_item
 
     def _close_part(self, open_item: _OpenItem) -> Iterator[dict[str, Any]]:
         """Yield the events that end the open part of an item."""
@@ -216,6 +209,18 @@ class OutputItems(Struct):
             "output_index": place,
             "item": self.items[place],
         }
+
+
+def _arguments_done(call: _OpenCall) -> dict[str, Any]:
+    """Return the event of a call's complete arguments, and write them into its item."""
+    call.item["arguments"] = "".join(call.arguments)
+    return {
+        "type": "response.function_call_arguments.done",
+        "item_id": call.item["id"],
+        "output_index": call.place,
+        "name": call.item["name"],
+        "arguments": call.item["arguments"],
+    }
 
 
 def _event(open_item: _OpenItem, event_type: str, **members: Any) -> dict[str, Any]:

@@ -34,6 +34,8 @@ from gateway.wire.translation.answer_events import (
     Started,
     Used,
 )
+from gateway.wire.translation.block_order import BlockOrder
+from gateway.wire.translation.call_ids import CallIds
 
 _REASONS = {Finish.LENGTH: "max_output_tokens", Finish.CONTENT_FILTER: "content_filter"}
 _PREFIX = "resp_"
@@ -49,6 +51,8 @@ class ResponsesWriter(Struct):
     own: Started = Started()  # for an upstream that reports no id or time
     _started: Started = Started()
     _output: OutputItems = msgspec.field(default_factory=OutputItems)
+    _order: BlockOrder = msgspec.field(default_factory=BlockOrder)
+    _ids: CallIds = msgspec.field(default_factory=CallIds)
     _reason: str | None = None  # the answer is incomplete for it
     _used: Used | None = None
     _repeated: dict[str, Any] = {}
@@ -65,16 +69,21 @@ class ResponsesWriter(Struct):
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
-        return [part for event in events for part in self._parts(event)]
+        return [part for event in self._ordered(events) for part in self._parts(event)]
 
     def whole(self, events: Sequence[AnswerEvent]) -> AnswerPart:
         """Return the caller's plain answer for all events of an answer."""
-        for event in events:
+        for event in self._ordered(events):
             if isinstance(event, Failed):
                 return error_body(event.code, event.message)
             for _ in self._named_events(event):
                 pass
         return self._last(b"", self._response(self._status), b"")
+
+    def _ordered(self, events: Sequence[AnswerEvent]) -> Iterator[AnswerEvent]:
+        """Yield the events in the order of a response's items, with ids that tell calls apart."""
+        for event in events:
+            yield from self._order.events(self._ids.told_apart(event, read=self.read, own=self.own))
 
     @property
     def _status(self) -> str:
