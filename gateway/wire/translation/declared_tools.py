@@ -1,0 +1,74 @@
+"""Declares the tools of a conversation to a dialect that refuses a name twice, letters outside its
+alphabet, and schemas of anything but an object: Anthropic's and Bedrock's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+
+from gateway.errors import Untranslatable
+from gateway.wire.translation.conversation import NO_JSON, Conversation, ToolCall, ToolSpec
+from gateway.wire.translation.losses import Losses
+
+EMPTY_SCHEMA = msgspec.Raw(b'{"type":"object","properties":{}}')
+_LETTERS = re.compile(r"[a-zA-Z0-9_-]+")
+_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def declared_tools(conversation: Conversation) -> Sequence[ToolSpec]:
+    """Return the tools, one of equal ones. Raises `Untranslatable` if two different ones have one
+    name.
+    """
+    found: dict[str, ToolSpec] = {}
+    for spec in conversation.tools:
+        if found.setdefault(spec.name, spec) != spec:
+            raise Untranslatable(
+                f"Two different tools have the name '{spec.name[:64]}'. Nothing was sent. Give "
+                "each tool a name of its own.",
+                param="tools",
+            )
+    return tuple(found.values())
+
+
+def called_tools(conversation: Conversation) -> Sequence[ToolSpec]:
+    """Return the tools that earlier turns call, in their order."""
+    names = dict.fromkeys(
+        part.name
+        for turn in conversation.turns
+        for part in turn.parts
+        if isinstance(part, ToolCall)
+    )
+    return tuple(ToolSpec(name=name) for name in names)
+
+
+def require_legal_name(name: str, *, most_chars: int) -> None:
+    """Raise `Untranslatable` for the name of a tool, or of a call, that the dialect refuses."""
+    if len(name) > most_chars or not _LETTERS.fullmatch(name):
+        raise Untranslatable(
+            f"The tool's name '{name[:64]}' has more than {most_chars} letters, or other ones than "
+            "a to z, A to Z, digits, _ and -. Nothing was sent. Give the tool another name.",
+            param="tools",
+        )
+
+
+def object_schema(spec: ToolSpec, losses: Losses) -> msgspec.Raw:
+    """Return the schema of a tool's arguments, with the type `object` if it has none; lose one of
+    another type.
+    """
+    raw = spec.parameters
+    if raw is NO_JSON or bytes(raw) in (b"", b"null"):
+        return EMPTY_SCHEMA
+    try:
+        members = _decode(raw)
+    except (msgspec.DecodeError, RecursionError):
+        members = {"type": msgspec.Raw(b"?")}
+    kind = bytes(members.get("type", b"null"))
+    if kind == b'"object"':
+        return raw
+    if kind == b"null":
+        return msgspec.Raw(msgspec.json.encode({"type": "object"} | members | {"type": "object"}))
+    losses.lose("parameters", why=f"those of '{spec.name[:64]}' are no object")
+    return EMPTY_SCHEMA
