@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.wire.gemini.contents import contents_of, media_of, system_of
+from gateway.wire.gemini.contents import contents_of, media_of, system_parts
 from gateway.wire.gemini.thinking import thinking_config, within
 from gateway.wire.translation.conversation import (
     NO_JSON,
@@ -47,11 +47,9 @@ def write_gemini_request(
     if conversation.has_parallel_calls is False and conversation.tools:
         losses.lose(conversation.name_of("has_parallel_calls"), why="its models call in parallel")
     body: dict[str, Any] = {}
-    system = system_of(conversation, losses)
-    contents = contents_of(conversation, losses, model=model)
-    if contents and system:
+    if system := system_parts(conversation, losses):
         body["systemInstruction"] = {"parts": system}
-    body["contents"] = contents or [{"role": "user", "parts": system}]
+    body["contents"] = contents_of(conversation, losses, model=model)
     _add_tools(body, conversation, losses)
     _add_tier(body, conversation, losses)
     body[GENERATION] = _generation(conversation, losses)

@@ -12,10 +12,10 @@ import msgspec
 from gateway.errors import Untranslatable
 from gateway.wire.translation.conversation import NO_JSON, Conversation, ToolCall, ToolSpec
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.schemas import of_object
 
 EMPTY_SCHEMA = msgspec.Raw(b'{"type":"object","properties":{}}')
 _LETTERS = re.compile(r"[a-zA-Z0-9_-]+")
-_decode = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def declared_tools(conversation: Conversation) -> Sequence[ToolSpec]:
@@ -61,14 +61,7 @@ def object_schema(spec: ToolSpec, losses: Losses) -> msgspec.Raw:
     raw = spec.parameters
     if raw is NO_JSON or bytes(raw) in (b"", b"null"):
         return EMPTY_SCHEMA
-    try:
-        members = _decode(raw)
-    except (msgspec.DecodeError, RecursionError):
-        members = {"type": msgspec.Raw(b"?")}
-    kind = bytes(members.get("type", b"null"))
-    if kind == b'"object"':
-        return raw
-    if kind == b"null":
-        return msgspec.Raw(msgspec.json.encode({"type": "object"} | members | {"type": "object"}))
+    if (schema := of_object(raw)) is not None:
+        return schema
     losses.lose("parameters", why=f"those of '{spec.name[:64]}' are no object")
     return EMPTY_SCHEMA

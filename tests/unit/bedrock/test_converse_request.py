@@ -285,7 +285,7 @@ def test_calls_of_a_history_without_tools_are_declared(tools: dict[str, Any]) ->
     [
         (None, {"type": "object", "properties": {}}),
         ({}, {"type": "object"}),
-        ({"properties": {"a": {}}, "type": None}, {"type": "object", "properties": {"a": {}}}),
+        ({"properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
         ({"$ref": "#/$defs/a"}, {"type": "object", "$ref": "#/$defs/a"}),
     ],
 )
@@ -296,7 +296,9 @@ def test_a_schema_without_a_type_is_that_of_an_object(schema: Any, sent: Any) ->
     assert body["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"] == {"json": sent}
 
 
-@pytest.mark.parametrize("schema", [{"type": "string"}, {"type": ["object", "null"]}, True, "{}"])
+@pytest.mark.parametrize(
+    "schema", [{"type": "string"}, {"type": None}, {"type": ["object", "null"]}, True, "{}"]
+)
 def test_a_schema_of_another_type_is_refused_by_its_name(schema: Any) -> None:
     """It cannot be sent, and the caller learns which member it is."""
     function = {"name": "weather", "parameters": schema}
