@@ -425,7 +425,7 @@ COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.
 def test_a_stream_is_asked_for_the_usage_that_its_server_gives(
     provider: str, stream_usage: StreamUsage | None, members: dict[str, Any], own: str
 ) -> None:
-    """Servers that forbid unknown members refuse the request; then none is sent, not even its own."""
+    """Servers that forbid unknown members refuse it; then none is sent, not even the caller's."""
     body = read(b'{"model":"m","stream":true,"messages":[]%b}' % own.encode())
     target = deployment(
         provider=provider,
