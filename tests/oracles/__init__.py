@@ -10,6 +10,7 @@ providers' own SDKs check each shape that we send or answer.
 | `outside_usage.py` | each usage as litellm reads it from that server, beside the hand-checked one |
 | `outside_shapes.py` | requests and answers against the SDKs' types and botocore's model |
 | `disagreements.json` | each count that litellm reads otherwise: who is right, and why |
+| `requests/` | generated conversations, translated, before the targets' published rules; a few in `make test`, 20,000 by `make request-oracle` |
 
-The names of the test modules keep them out of `make test`.
+The names of the other test modules keep them out of `make test`.
 """  # noqa: E501

@@ -6,6 +6,7 @@ results of one turn stand together, because Gemini refuses another number of res
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,8 +28,11 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
+from gateway.wire.translation.declared_tools import illegal_name
 from gateway.wire.translation.losses import Losses, require_short_name
 
+# Google's discovery document (aiplatform.v1beta1, revision 20261106), `FunctionDeclaration.name`.
+_FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 _ROLES = {Role.USER: "user", Role.ASSISTANT: "model"}
 MOST_URL_CHARS = 8192  # `urlsplit` keeps the addresses that it has split
 MADE_ID = "call_gemini_"  # begins the id of a call that Gemini gave none; it is never sent back
@@ -68,6 +72,14 @@ def contents_of(conversation: Conversation, losses: Losses, *, model: str) -> li
             _sign_first_call(written)
         _append(contents, _ROLES[turn.role], written)
     return contents
+
+
+def require_function_name(name: str) -> None:
+    """Raise `Untranslatable` for a function's name that Gemini refuses."""
+    if not _FUNCTION_NAME.fullmatch(name):
+        raise illegal_name(
+            name, "at most 128 letters, digits and _ . : -, the first a letter from a to z or _"
+        )
 
 
 def media_of(part: Part) -> Iterable[Media]:
@@ -128,6 +140,7 @@ def _call(call: ToolCall, losses: Losses) -> dict[str, Any]:
             "object. Nothing was sent. Send the call as the model made it.",
             param="arguments",
         ) from None
+    require_function_name(call.name)
     function: dict[str, Any] = {"name": call.name, "args": msgspec.Raw(arguments.encode())}
     if call.call_id and not call.call_id.startswith(MADE_ID):
         function["id"] = call.call_id

@@ -1,5 +1,6 @@
 """Declares the tools of a conversation to a dialect that refuses a name twice, letters outside its
-alphabet, and schemas of anything but an object: Anthropic's and Bedrock's.
+alphabet, and schemas of anything but an object: Anthropic's, Bedrock's and (but for schemas)
+Gemini's.
 """
 
 from __future__ import annotations
@@ -47,11 +48,18 @@ def called_tools(conversation: Conversation) -> Sequence[ToolSpec]:
 def require_legal_name(name: str, *, most_chars: int) -> None:
     """Raise `Untranslatable` for the name of a tool, or of a call, that the dialect refuses."""
     if len(name) > most_chars or not _LETTERS.fullmatch(name):
-        raise Untranslatable(
-            f"The tool's name '{name[:64]}' has more than {most_chars} letters, or other ones than "
-            "a to z, A to Z, digits, _ and -. Nothing was sent. Give the tool another name.",
-            param="tools",
+        raise illegal_name(
+            name, f"at most {most_chars} letters from a to z and A to Z, digits, _ and -"
         )
+
+
+def illegal_name(name: str, legal: str) -> Untranslatable:
+    """Return the error for a tool's name that the dialect refuses, with the legal form."""
+    return Untranslatable(
+        f"The tool's name '{name[:64]}' is refused there, which takes {legal}. Nothing was sent. "
+        "Give the tool another name.",
+        param="tools",
+    )
 
 
 def object_schema(spec: ToolSpec, losses: Losses) -> msgspec.Raw:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import re
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from botocore.loaders import Loader
 from botocore.model import ServiceModel
+from jsonschema import Draft202012Validator
+
+SPECS = Path(__file__).parent / "specs"
+_GOOGLE = "GoogleCloudAiplatformV1beta1GenerateContentRequest"
+# Members that Vertex's revision lacks: Google AI Studio's (google-genai 3.6.1, types.py).
+_NEWER_AT_GOOGLE = {"serviceTier": {"type": "string"}}
+# The SDK is of the version 2026-10-21, which lacks them; the gateway sends 2023-06-01.
+_OLDER_AT_ANTHROPIC = {one: {"type": "number"} for one in ("temperature", "top_p", "top_k")}
+_FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")  # by its description there
+_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 @cache
@@ -155,3 +169,139 @@ def tool_faults(tools: list[tuple[str, Any]]) -> Iterator[str]:
         yield "Tool names must be unique"
     if any(not isinstance(schema, dict) or schema.get("type") != "object" for _, schema in tools):
         yield "a schema's type must be object"
+
+
+@cache
+def _messages() -> Draft202012Validator:
+    """Return the schema of a messages request, in which no object has unknown members."""
+    schema = json.loads(gzip.decompress((SPECS / "anthropic-messages.json.gz").read_bytes()))
+    schema["properties"] |= _OLDER_AT_ANTHROPIC
+    for name, one in [("", schema), *schema["$defs"].items()]:
+        if "properties" in one and name != "InputSchemaTyped":
+            one["additionalProperties"] = False
+    return Draft202012Validator(schema)
+
+
+@cache
+def _generate_content() -> Draft202012Validator:
+    """Return the schema of a generateContent request from Google's discovery document."""
+    found = json.loads(gzip.decompress((SPECS / "google-generate-content.json.gz").read_bytes()))
+    schemas = {name: _as_json_schema(one) for name, one in found["schemas"].items()}
+    schemas[_GOOGLE]["properties"] |= _NEWER_AT_GOOGLE
+    return Draft202012Validator({"$ref": f"#/$defs/{_GOOGLE}", "$defs": schemas})
+
+
+def _as_json_schema(one: Any) -> Any:
+    """Return a schema of a discovery document as a JSON schema without unknown members."""
+    if isinstance(one, list):
+        return [_as_json_schema(part) for part in one]
+    if not isinstance(one, dict):
+        return one
+    if "$ref" in one:
+        return {"$ref": f"#/$defs/{one['$ref']}"}
+    kept = {"enum": one["enum"]} if "enum" in one else {}
+    if (kind := one.get("type")) != "any":
+        kept["type"] = kind
+    if "items" in one:
+        kept["items"] = _as_json_schema(one["items"])
+    if "properties" in one:
+        kept["properties"] = {n: _as_json_schema(part) for n, part in one["properties"].items()}
+        kept["additionalProperties"] = False
+    if kind == "string" and one.get("format") in ("int64", "uint64"):
+        kept["type"] = ["string", "integer"]
+    return kept
+
+
+def _schema_faults(validator: Draft202012Validator, body: Any) -> Iterator[str]:
+    """Yield each place at which a request breaks a schema."""
+    for fault in validator.iter_errors(body):
+        place = ".".join("n" if isinstance(one, int) else one for one in fault.absolute_path)
+        yield f"{place}: {fault.validator} {str(fault.message)[-160:]}"
+
+
+def messages_faults(body: dict[str, Any]) -> list[str]:
+    """Return the rules of Anthropic's messages that a request breaks: the SDK's types, and the
+    messages of its errors (github.com/BerriAI/litellm/issues/3286,
+    github.com/home-assistant/core/issues/175637; read 2026-11-29).
+    """
+    return [*_schema_faults(_messages(), body), *_messages_rules(body)]
+
+
+def _messages_rules(body: dict[str, Any]) -> Iterator[str]:
+    """Yield the broken rules of messages beside the types."""
+    contents = [(message["role"], message["content"]) for message in body["messages"]]
+    blocks = [block for _, content in contents for block in content]
+    inner = [one for block in blocks for one in block.get("content", ())]
+    yield from turn_faults(
+        [
+            (
+                role,
+                [block["id"] for block in content if block["type"] == "tool_use"],
+                [block["tool_use_id"] for block in content if block["type"] == "tool_result"],
+            )
+            for role, content in contents
+        ]
+    )
+    for role, content in contents:
+        are_results = [block["type"] == "tool_result" for block in content]
+        if are_results != sorted(are_results, reverse=True):
+            yield "tool_result blocks come first"
+        if not content:
+            yield "a message without content"
+        if role == "user" and any(block["type"] == "thinking" for block in content):
+            yield "a thought of the user"
+    texts = [one["text"] for one in [*blocks, *inner, *body.get("system", ())] if "text" in one]
+    if any(not text.strip() for text in texts):
+        yield "text content blocks must contain non-whitespace text"
+    last_role, last = contents[-1]
+    if last_role == "assistant" and last[-1].get("text", "x")[-1:].isspace():
+        yield "final assistant content cannot end with trailing whitespace"
+    if any(not stop.strip() for stop in body.get("stop_sequences", ())):
+        yield "each stop sequence must contain non-whitespace"
+    for block in blocks:
+        if block["type"] == "tool_result" and block.get("is_error") and not block.get("content"):
+            yield "content cannot be empty if is_error is true"
+        if block["type"] == "tool_use" and not (
+            _ID.fullmatch(block["id"]) and _TOOL_NAME.fullmatch(block["name"])
+        ):
+            yield "the id or name of a call does not match its pattern"
+    yield from tool_faults([(one["name"], one["input_schema"]) for one in body.get("tools", ())])
+
+
+def generate_content_faults(body: dict[str, Any]) -> list[str]:
+    """Return the rules of Gemini that a request breaks: its discovery document's, and the messages
+    of its errors about turns and calls.
+    """
+    return [*_schema_faults(_generate_content(), body), *_gemini_rules(body)]
+
+
+def _gemini_rules(body: dict[str, Any]) -> Iterator[str]:
+    """Yield the broken rules of Gemini beside its types."""
+    contents = body["contents"]
+    if not contents or contents[0]["role"] != "user":
+        yield "the first turn is not the user's"
+    calls_before = 0
+    for content in contents:
+        parts = content["parts"]
+        results = sum("functionResponse" in part for part in parts)
+        if not parts:
+            yield "a content without parts"
+        if results != calls_before:
+            yield "the number of function response parts is not that of the calls before"
+        if 0 < results < len(parts):
+            yield "results beside other parts"
+        calls_before = sum("functionCall" in part for part in parts)
+    parts = [part for content in contents for part in content["parts"]]
+    if any(part.get("text") == "" for part in parts):
+        yield "an empty text"
+    calls = [part["functionCall"]["name"] for part in parts if "functionCall" in part]
+    results_of = [part["functionResponse"]["name"] for part in parts if "functionResponse" in part]
+    if sorted(calls) != sorted(results_of):
+        yield "a result of another function"
+    declared = [
+        one["name"] for tool in body.get("tools", ()) for one in tool["functionDeclarations"]
+    ]
+    if len(set(declared)) < len(declared):
+        yield "Duplicate function declaration found"
+    if any(not _FUNCTION_NAME.fullmatch(name) for name in [*calls, *declared]):
+        yield "a function's name does not match its pattern"

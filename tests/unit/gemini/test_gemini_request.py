@@ -423,6 +423,16 @@ def test_calls_that_mean_nothing_are_refused() -> None:
         written(HELLO, user(ToolResult(call_id="c", parts=())))
 
 
+@pytest.mark.parametrize("name", ["0", "-a", "a b", "x" * 129])
+def test_a_name_that_gemini_refuses_is_refused_before(name: str) -> None:
+    """Among the tools and in an earlier call."""
+    with pytest.raises(Untranslatable, match="name"):
+        written(HELLO, tools=(ToolSpec(name=name),))
+    call = model(ToolCall(call_id="c", name=name, arguments="{}"))
+    with pytest.raises(Untranslatable, match="name"):
+        written(HELLO, call, user(ToolResult(call_id="c", parts=())))
+
+
 def test_a_result_has_the_name_of_its_own_call() -> None:
     """Servers that count calls in each turn from 0 send one id again, for another tool."""
 
