@@ -73,10 +73,11 @@ def paired(
     for each result.
 
     Servers that give no id, or count in each turn from 0, send one id several times: a result
-    belongs to the first call before it that has its id and no result.
+    belongs to the first call before it that has its id and no result, else to the last with one.
     """
     ids = UnusedNames(mark="_", kept_chars=48)
     waiting: dict[str, deque[tuple[str, str]]] = {}
+    answered: dict[str, tuple[str, str]] = {}
     for turn in turns:
         parts: list[Part] = []
         for part in turn.parts:
@@ -85,21 +86,27 @@ def paired(
                 waiting.setdefault(part.call_id, deque()).append((own, part.name))
                 parts.append(replace(part, call_id=own))
             elif isinstance(part, ToolResult):
-                parts.append(_of_its_call(part, waiting))
+                parts.append(_of_its_call(part, waiting, answered))
             else:
                 parts.append(part)
         yield replace(turn, parts=tuple(parts))
 
 
-def _of_its_call(result: ToolResult, waiting: Mapping[str, deque[tuple[str, str]]]) -> ToolResult:
-    """Return a result with its call's id and name. Raises `Untranslatable` if no call waits."""
-    if not (calls := waiting.get(result.call_id)):
+def _of_its_call(
+    result: ToolResult,
+    waiting: Mapping[str, deque[tuple[str, str]]],
+    answered: dict[str, tuple[str, str]],
+) -> ToolResult:
+    """Return a result with its call's id and name. Raises `Untranslatable` if there is no call."""
+    if calls := waiting.get(result.call_id):
+        answered[result.call_id] = calls.popleft()
+    elif result.call_id not in answered:
         raise Untranslatable(
-            f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has, or "
-            "which has a result. Nothing was sent. Send the whole conversation.",
+            f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
+            "Nothing was sent. Send the whole conversation.",
             param="tool_call_id",
         )
-    call_id, name = calls.popleft()
+    call_id, name = answered[result.call_id]
     return replace(result, call_id=call_id, name=result.name or name)
 
 
@@ -120,8 +127,9 @@ def _require_results(runs: Sequence[tuple[Role, Sequence[Part]]]) -> None:
     """
     waiting: dict[str, str] = {}
     for _, parts in runs:
-        found = {part.call_id for part in parts if isinstance(part, ToolResult)}
-        if found - waiting.keys():
+        results = [part.call_id for part in parts if isinstance(part, ToolResult)]
+        found = set(results)
+        if found - waiting.keys() or len(found) < len(results):
             raise Untranslatable(f"{_ONE_TURN} Nothing was sent.", param="tool_call_id")
         _require_none({one: name for one, name in waiting.items() if one not in found})
         waiting = {part.call_id: part.name for part in parts if isinstance(part, ToolCall)}
