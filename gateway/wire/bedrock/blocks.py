@@ -112,11 +112,9 @@ def _blocks(part: Part, conversation: Conversation, losses: Losses) -> list[Bloc
 
 
 def _thought(part: Thought) -> list[Block]:
-    """Return reasoning of an earlier turn. No model takes it without a signature."""
+    """Return reasoning of an earlier turn. Without a signature it was left out before."""
     if part.sealed:
         return [{"reasoningContent": {"redactedContent": part.sealed}}]
-    if not part.signature:
-        return []
     text = {"text": part.text, "signature": part.signature}
     return [{"reasoningContent": {"reasoningText": text}}]
 

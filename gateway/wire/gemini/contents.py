@@ -66,11 +66,14 @@ def contents_of(conversation: Conversation, losses: Losses, *, model: str) -> li
     for turn in alternating(conversation, losses, legal_id=_made_id, takes_unsigned=True):
         results = [part for part in turn.parts if isinstance(part, ToolResult)]
         others = [part for part in turn.parts if not isinstance(part, ToolResult)]
-        _append(contents, "user", [_result(one, losses) for one in results])
+        if results:
+            parts = [_result(one, losses) for one in results]
+            contents.append({"role": "user", "parts": parts})
         written = [part for one in others for part in _written(one, conversation, losses)]
         if turn.role is Role.ASSISTANT and not takes_budgets(model):
             _sign_first_call(written)
-        _append(contents, _ROLES[turn.role], written)
+        if written:
+            contents.append({"role": _ROLES[turn.role], "parts": written})
     return contents
 
 
@@ -89,22 +92,6 @@ def media_of(part: Part) -> Iterable[Media]:
     if isinstance(part, ToolResult):
         return tuple(one for one in part.parts if isinstance(one, Media))
     return ()
-
-
-def _append(contents: list[dict[str, Any]], role: str, parts: list[dict[str, Any]]) -> None:
-    """Add parts to the last content if it is of the same role and kind, else as a new one."""
-    if not parts:
-        return
-    are_results = "functionResponse" in parts[0]
-    last = contents[-1] if contents else None
-    if (
-        last is not None
-        and last["role"] == role
-        and ("functionResponse" in last["parts"][0]) is are_results
-    ):
-        last["parts"].extend(parts)
-    else:
-        contents.append({"role": role, "parts": parts})
 
 
 def _written(

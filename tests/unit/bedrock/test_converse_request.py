@@ -306,6 +306,14 @@ def test_a_schema_of_another_type_is_refused_by_its_name(schema: Any) -> None:
         written({"tools": [{"type": "function", "function": function}]})
 
 
+def test_a_schema_of_another_type_may_be_dropped() -> None:
+    """Then the tool takes any arguments, and the caller learns the member."""
+    function = {"name": "weather", "parameters": {"type": "string"}}
+    body, lost = written({"tools": [{"type": "function", "function": function}]}, drops=True)
+    schema = body["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"]
+    assert (schema, lost) == ({"json": {"type": "object", "properties": {}}}, ["parameters"])
+
+
 def test_one_tool_twice_is_sent_once_and_two_of_one_name_are_refused() -> None:
     """Converse refuses one name twice."""
     assert written({"tools": [TOOL, TOOL]})["toolConfig"]["tools"] == [SPEC]

@@ -107,16 +107,14 @@ def _block(part: Part, conversation: Conversation, losses: Losses) -> Block | No
     return _result(part, conversation, losses)
 
 
-def _thought(part: Thought) -> Block | None:
+def _thought(part: Thought) -> Block:
     """Return reasoning of an earlier turn.
 
-    Without a signature it is left out: the dialect requires one (anthropic 2.13.0,
+    Without a signature it was left out before: the dialect requires one (anthropic 2.13.0,
     types/thinking_block_param.py, 2026-11-24).
     """
     if part.sealed:
         return {"type": "redacted_thinking", "data": part.sealed}
-    if not part.signature:
-        return None
     return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
 
