@@ -17,7 +17,7 @@ unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
-.PHONY: help setup run test test-days engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench ratchets demo-crash lock clean
+.PHONY: help setup run test test-days engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles request-oracle reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench ratchets demo-crash lock clean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,6 +103,9 @@ oracles: .venv/dev.stamp ## Let litellm, SDKs, real tokenizers and recorded usag
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
 		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py \
 		tests/oracles/outside_streams.py
+
+request-oracle: .venv/dev.stamp ## Judge CASES=20000 generated conversations for each translated target by its published rules (about 2 minutes a target)
+	@CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/oracles/requests
 
 reconcile-seeds: .venv/dev.stamp ## Find seven planted differences in providers' bills, over SEEDS=50 (about a minute)
 	@RECONCILE_SEEDS=$(or $(SEEDS),50) $(BIN)/python -m pytest -q tests/invoices/test_planted_gaps.py

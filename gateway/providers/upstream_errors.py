@@ -35,6 +35,7 @@ UNKNOWN_MODEL = frozenset({"model_not_found", "DeploymentNotFound"})
 # A caller names nothing there that could be missing: vLLM's stored responses have another type
 # (vLLM 0.32, entrypoints/openai/responses/serving.py). Looked up on 2026-11-26.
 ENGINE_NOT_FOUND = frozenset({"NotFoundError", "not_found_error"})
+UNSUPPORTED = "unsupported_parameter"  # `max_tokens` to a model that takes the other one
 TOO_LONG = frozenset({"context_length_exceeded", "exceed_context_size_error"})  # llama.cpp's second
 
 
@@ -108,8 +109,9 @@ def _refused(deployment: Deployment, status: int, error_body: ErrorBody) -> Requ
     """Return the error for a 4xx that the caller can fix, with the upstream's own helpful
     message.
     """
-    # A 422 is about the member's form, not about its size.
-    names_size = status != 422 and error_body.param in ("input_tokens", "max_tokens")
+    # A 422 is about the member's form, not about its size, and so is OpenAI's code.
+    is_of_form = status == 422 or error_body.code == UNSUPPORTED
+    names_size = not is_of_form and error_body.param in ("input_tokens", "max_tokens")
     if names_size or not TOO_LONG.isdisjoint((error_body.code, error_body.type)):
         return _too_long(deployment, error_body)
     return InvalidRequest(

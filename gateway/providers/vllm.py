@@ -90,6 +90,8 @@ class Vllm(OpenAI):
         """
         if not self._assembles_plain or not is_convertible(read):
             return False
+        if deployment.provider_facts.running_usage is None:
+            return False  # a stream without running usage bills nothing more than a plain answer
         has_no_parser = (
             deployment.capabilities is not None and not deployment.capabilities & _PARSED
         )

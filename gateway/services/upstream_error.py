@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from gateway.domain.policy.policy import Deployment
+from gateway.domain.providers.own_members import SWITCHES
 from gateway.domain.providers.table import ProviderFacts
-from gateway.errors import RequestError
+from gateway.errors import InvalidRequest, RequestError
 from gateway.services.codings import CODING, opened_to_end
 from gateway.services.ports import Upstream
 from gateway.wire.dialect import UpstreamRequest
 from gateway.wire.sent_credentials import with_clean_message
 
 MAX_ERROR_BYTES = 2**20
+_WORD = re.compile(r"[A-Za-z_]{1,64}")
 # A refusal before any work, whatever its body is: the credential, the account, the address, the
 # size, the form or the rate of the request (RFC 9110 §15.5, RFC 6585, RFC 7725; 529: Anthropic's
 # overload). A 3xx is one as well. Any other error status may come after the work has begun: a 500,
@@ -77,11 +80,32 @@ def caller_error(
     head: tuple[int, Mapping[str, str]],
     *,
     body: bytes,
+    asked: bytes | None = None,
 ) -> RequestError:
     """Return the caller's error for the error answer to `call`, without the call's credentials.
 
-    `head` is the answer's status and headers.
+    `head` is the answer's status and headers, and `asked` the body of the caller's request.
     """
     status, headers = head
     error = reader.error(deployment, status, headers, body=body)
+    if asked is not None and isinstance(error, InvalidRequest):
+        _name_own_member(error, call.body, asked)
     return with_clean_message(error, call.headers)
+
+
+def _name_own_member(error: InvalidRequest, sent: bytes, asked: bytes) -> None:
+    """Add to a refusal of a member that the gateway added whose it is, and the admin's remedy: the
+    caller cannot correct it.
+    """
+    named = _WORD.findall(error.param or "")
+    # A word such as `store` in a message may be an ordinary one.
+    named += [word for word in _WORD.findall(error.message) if "_" in word]
+    for name in named:
+        quoted = b'"%b"' % name.encode()
+        if name in SWITCHES and sent.find(quoted) >= 0 and asked.find(quoted) < 0:
+            error.message += (
+                f" The gateway added '{name}', not the caller. An admin can change that at this "
+                f"deployment: {SWITCHES[name]}."
+            )
+            error.param = None
+            return

@@ -10,6 +10,7 @@ import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from gateway.domain.operation import Operation
@@ -91,7 +92,8 @@ def test_the_arguments_of_a_call_are_checked_without_their_members(at: Any) -> N
     """One decoding step cannot be interrupted: a thread does not help."""
     arguments = "{" + ",".join(f'"{n}":1' for n in range(MEMBERS)) + "}"
     call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
-    asked = read(chat({"role": "assistant", "content": "x", "tool_calls": [call]}))
+    called = {"role": "assistant", "content": "x", "tool_calls": [call]}
+    asked = read(chat(called, {"role": "tool", "tool_call_id": "c", "content": "r"}))
     tracemalloc.start()
     try:
         assert ADAPTERS[at.provider].translate(at, asked) is not None
@@ -110,6 +112,23 @@ def test_a_schema_is_described_without_its_members(at: Any) -> None:
     made = ADAPTERS[at.provider].translate(at, read(json.dumps(body).encode()))
     assert made is not None
     assert made.dropped_fields == ()
+
+
+@pytest.mark.parametrize("at", PLACES, ids=lambda one: one.provider)
+def test_the_type_of_a_schema_is_found_without_its_members(at: Any) -> None:
+    number = MAX_MEMBERS - 20
+    schema = "{" + ",".join(f'"{n}":1' for n in range(number)) + "}"
+    function = {"name": "f", "parameters": msgspec.Raw(schema.encode())}
+    tool = {"type": "function", "function": function}
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], "tools": [tool]}
+    asked = read(msgspec.json.encode(body))
+    tracemalloc.start()
+    try:
+        assert ADAPTERS[at.provider].translate(at, asked) is not None
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < number * MOST_BYTES_A_MEMBER + 8 * len(schema)
 
 
 def test_the_head_of_a_data_url_is_short() -> None:

@@ -64,7 +64,16 @@ CALLERS = [
 ]
 
 
-@pytest.mark.parametrize("provider", ["gemini", "ollama"])
+@pytest.mark.parametrize(
+    ("operation", "written"), CALLERS, ids=lambda one: getattr(one, "__name__", str(one))
+)
+def test_many_results_of_one_call_are_refused_at_gemini(operation: Operation, written: Any) -> None:
+    """Gemini refuses another number of results than of calls."""
+    with pytest.raises(InvalidRequest, match="one for each call"):
+        ADAPTERS["gemini"].translate(at("gemini"), read(written("n"), operation))
+
+
+@pytest.mark.parametrize("provider", ["ollama"])
 @pytest.mark.parametrize(
     ("operation", "written"), CALLERS, ids=lambda one: getattr(one, "__name__", str(one))
 )
@@ -83,7 +92,7 @@ def test_the_names_beside_the_results_are_in_the_hold(
     assert names <= facts.body_bytes + facts.expansion_tokens + OWN_BYTES
 
 
-@pytest.mark.parametrize("provider", ["gemini", "ollama"])
+@pytest.mark.parametrize("provider", ["ollama"])
 @pytest.mark.parametrize(
     ("operation", "written"), CALLERS, ids=lambda one: getattr(one, "__name__", str(one))
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.wire.openai.request.size import EXPANDED_TOKENS_PER_BYTE
+from gateway.wire.openai.request.size import EXPANDED_TOKENS_PER_BYTE, TOOL_PREFACE_TOKENS
 from gateway.wire.openai.tool_call_ids import MARK, with_signature
 from tests.factories import read
 
@@ -70,4 +70,4 @@ def test_a_signature_of_a_call_counts_as_other_sealed_thoughts(
 def test_a_call_without_a_signature_is_held_as_before(operation: Operation, body: bytes) -> None:
     facts = read(body, operation).facts
     assert facts.expansion_tokens is not None
-    assert facts.expansion_tokens < len(body)
+    assert facts.expansion_tokens < len(body) + TOOL_PREFACE_TOKENS

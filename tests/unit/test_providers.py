@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import FieldLoss, default_output_limit
+from gateway.domain.policy.policy import FieldLoss, PromptCache, default_output_limit
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.own_members import StreamUsage
 from gateway.domain.providers.table import (
     OPENAI_COMPATIBLE,
     PROVIDERS,
@@ -399,6 +400,44 @@ def test_ollamas_address_has_no_path(base_url: str, url: str) -> None:
 
 
 COMPATIBLE = {"provider": "openai_compatible", "base_url": "https://llm.partner.example/v1"}
+
+
+@pytest.mark.parametrize(
+    ("provider", "stream_usage", "members"),
+    [
+        (
+            "vllm",
+            None,
+            {"stream_options": {"include_usage": True, "continuous_usage_stats": True}},
+        ),
+        ("vllm", StreamUsage.FINAL, {"stream_options": {"include_usage": True}}),
+        ("vllm", StreamUsage.UNASKED, {}),
+        (
+            "llamacpp",
+            None,
+            {"stream_options": {"include_usage": True}, "timings_per_token": True},
+        ),
+        ("llamacpp", StreamUsage.FINAL, {"stream_options": {"include_usage": True}}),
+        ("openai_compatible", StreamUsage.UNASKED, {}),
+    ],
+)
+@pytest.mark.parametrize("own", ["", ',"stream_options":{"include_usage":true}'])
+def test_a_stream_is_asked_for_the_usage_that_its_server_gives(
+    provider: str, stream_usage: StreamUsage | None, members: dict[str, Any], own: str
+) -> None:
+    """Servers that forbid unknown members refuse it; then none is sent, not even the caller's."""
+    body = read(b'{"model":"m","stream":true,"messages":[]%b}' % own.encode())
+    target = deployment(
+        provider=provider,
+        base_url="http://127.0.0.1:9/v1",
+        model="m",
+        stream_usage=stream_usage,
+        prompt_cache=PromptCache.TRUSTED,
+    )
+    adapter = build_providers(salt_key=bytes(32))[provider]
+    call = at_once(adapter.call(target, request(body)))
+    assert json.loads(call.body) == {"model": "m", "stream": True, "messages": [], **members}
+    assert call.asks_running_usage is (stream_usage is None)
 
 
 @pytest.mark.parametrize(

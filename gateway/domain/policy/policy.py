@@ -30,6 +30,7 @@ from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
 from gateway.domain.providers.hosted_tools import SearchModels, search_model
 from gateway.domain.providers.known_hosts import Statement
+from gateway.domain.providers.own_members import StreamUsage, asked_for
 from gateway.domain.providers.table import OutputLimit, ProviderFacts
 from gateway.domain.providers.unasked import Unasked, unasked_of
 
@@ -219,8 +220,9 @@ class Deployment:
     `prompt_cache` says whether teams share its cached prompts, None if its provider decides;
     `hides_cache` is True if callers may not see cached counts. Requests of the `salted` operations
     are sent the salt of their team, so that no other one can find their prompts by that cache.
-    `output_limit` selects the member for the maximum tokens of an answer. `api_version` goes in the
-    query of each address. `billing` says which lines of the provider's bills are its own.
+    `output_limit` selects the member for the maximum tokens of an answer, and `stream_usage` the
+    usage that streams are asked for, None for all that its provider reports. `api_version` goes in
+    the query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
     is set if its model searches by itself, and `unasked` has the other facts about its model.
@@ -228,7 +230,8 @@ class Deployment:
     `listed` names those (parts too, as `reasoning.mode=pro`) that the operator knows to do nothing
     to it; `bounded_members` are those that each operation which it speaks itself may have.
     `provider_facts` is the provider's entry in the table of providers, for its host if that says
-    more; `address` is what its endpoints' addresses begin with.
+    more, with no more usage of streams than it is asked for; `address` is what its endpoints'
+    addresses begin with.
     """
 
     name: str
@@ -257,6 +260,7 @@ class Deployment:
     context_window: int | None = None
     max_output_tokens: int | None = None
     output_limit: OutputLimit = OutputLimit.BOTH
+    stream_usage: StreamUsage | None = None
     input_overhead_tokens: int = 64
     limits: Limits = NO_LIMITS
     max_in_flight: int | None = None
@@ -277,7 +281,8 @@ class Deployment:
 
     def __post_init__(self) -> None:
         """Find its provider's facts, address and members: once, as each request reads them."""
-        facts, base = provider_facts_of(self.provider, self.base_url), self.base_url.rstrip("/")
+        base = self.base_url.rstrip("/")
+        facts = asked_for(provider_facts_of(self.provider, self.base_url), self.stream_usage)
         has_all = not facts.base_path or urlsplit(base).path
         searches = None if self.is_self_hosted else search_model(facts.name, self.model)
         object.__setattr__(self, "provider_facts", facts)

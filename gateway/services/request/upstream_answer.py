@@ -488,7 +488,14 @@ class UpstreamAnswer(Struct, kw_only=True):
         if usage is not None:
             observed.note_final(usage)
         shown = body if is_whole else b""  # the part of an error may say something else
-        error = caller_error(self.provider, deployment, self.call, (status, headers), body=shown)
+        error = caller_error(
+            self.provider,
+            deployment,
+            self.call,
+            (status, headers),
+            body=shown,
+            asked=self.attempt.request.body.body,
+        )
         self._has_billed_refusal = (
             error.is_refused_content
             and self._sent_operation in deployment.provider_facts.bills_refused

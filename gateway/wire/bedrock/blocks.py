@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -11,6 +11,7 @@ import msgspec
 
 from gateway.errors import Untranslatable
 from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.translation.alternating_turns import FILLER, alternating
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -21,8 +22,9 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
-from gateway.wire.translation.instructions import spoken_turns
+from gateway.wire.translation.declared_tools import require_legal_name
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.unused_names import UnusedNames
 
 PICTURES = {"image/png": "png", "image/jpeg": "jpeg", "image/gif": "gif", "image/webp": "webp"}
 _OFFICE = "application/vnd.openxmlformats-officedocument"
@@ -39,7 +41,7 @@ DOCUMENTS = {
     "text/markdown": "md",
 }
 SOUNDS = {"audio/mpeg": "mp3", "audio/mp3": "mp3", "audio/wav": "wav", "audio/x-wav": "wav"}
-MOST_NAME_CHARS, MOST_ID_CHARS = 200, 64
+MOST_NAME_CHARS, MOST_ID_CHARS, MOST_TOOL_NAME_CHARS = 200, 64, 64
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9()\[\]-]+")
 _ID = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_.:-]")
@@ -48,21 +50,17 @@ Block = dict[str, Any]
 
 
 def write_messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
-    """Return the turns as messages; consecutive turns of one role become one message.
-
-    A turn without content is left out: an empty text is refused.
-    """
+    """Return the turns as messages."""
+    names = UnusedNames(mark="-", kept_chars=MOST_NAME_CHARS - 12, ignores_case=True)
     messages: list[dict[str, Any]] = []
-    for turn in spoken_turns(conversation):
-        if turn.name:
-            losses.lose(conversation.name_of("name"))
-        blocks = [block for part in turn.parts for block in _blocks(part, conversation, losses)]
-        if not blocks:
-            continue
-        if messages and messages[-1]["role"] == turn.role.value:
-            messages[-1]["content"] += blocks
-        else:
-            messages.append({"role": turn.role.value, "content": blocks})
+    for turn in alternating(conversation, losses, legal_id=_legal_id):
+        content = [block for part in turn.parts for block in _blocks(part, conversation, losses)]
+        for block in content:
+            _name_documents([block, *block.get("toolResult", {}).get("content", ())], names)
+        is_alone = any("document" in block for block in content)
+        if not content or (is_alone and not any("text" in block for block in content)):
+            content.append({"text": FILLER})
+        messages.append({"role": turn.role.value, "content": content})
     return messages
 
 
@@ -87,8 +85,10 @@ def is_sent(raw: msgspec.Raw) -> bool:
 
 
 def _text(part: TextPart) -> list[Block]:
-    """Return a piece of text as blocks, none if it is empty."""
-    return [{"text": part.text}, *cache_points(part.cache_control)] if part.text else []
+    """Return a piece of text as blocks, none if it is blank."""
+    if not part.text.strip():
+        return []
+    return [{"text": part.text}, *cache_points(part.cache_control)]
 
 
 def _blocks(part: Part, conversation: Conversation, losses: Losses) -> list[Block]:
@@ -96,12 +96,14 @@ def _blocks(part: Part, conversation: Conversation, losses: Losses) -> list[Bloc
     if isinstance(part, TextPart):
         return _text(part)
     if isinstance(part, Media):
-        return [*_media(part, conversation, losses), *cache_points(part.cache_control)]
+        media = _media(part, conversation, losses)
+        return [*media, *cache_points(part.cache_control)] if media else []
     if isinstance(part, Thought):
         return _thought(part)
     if isinstance(part, ToolCall):
+        require_legal_name(part.name, most_chars=MOST_TOOL_NAME_CHARS)
         use = {
-            "toolUseId": _legal_id(part.call_id),
+            "toolUseId": part.call_id,
             "name": part.name,
             "input": _arguments(part, conversation),
         }
@@ -110,24 +112,27 @@ def _blocks(part: Part, conversation: Conversation, losses: Losses) -> list[Bloc
 
 
 def _thought(part: Thought) -> list[Block]:
-    """Return reasoning of an earlier turn. No model takes it without a signature."""
+    """Return reasoning of an earlier turn. Without a signature it was left out before."""
     if part.sealed:
         return [{"reasoningContent": {"redactedContent": part.sealed}}]
-    if not part.signature:
-        return []
     text = {"text": part.text, "signature": part.signature}
     return [{"reasoningContent": {"reasoningText": text}}]
 
 
 def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> list[Block]:
-    """Return the caller's answer to a tool call."""
-    content = [
-        block
-        for one in part.parts
-        for block in _blocks(one, conversation, losses)
-        if "cachePoint" not in block
-    ]
-    result: Block = {"toolUseId": _legal_id(part.call_id), "content": content}
+    """Return the caller's answer to a tool call. Some models refuse one without content, and all
+    refuse an error without a text.
+    """
+    content: list[Block] = []
+    for one in part.parts:
+        if isinstance(one, Media) and one.kind == "audio":
+            losses.lose(conversation.name_of(one.kind), why="a tool's result has no sound there")
+        else:
+            blocks = _blocks(one, conversation, losses)
+            content += [block for block in blocks if "cachePoint" not in block]
+    if not content:
+        content.append({"text": FILLER if part.is_error else ""})
+    result: Block = {"toolUseId": part.call_id, "content": content}
     if part.is_error:
         result["status"] = "error"
     return [{"toolResult": result}, *cache_points(part.cache_control)]
@@ -147,6 +152,13 @@ def _media(part: Media, conversation: Conversation, losses: Losses) -> list[Bloc
     if part.kind == "document":
         block["name"] = _document_name(part.name)
     return [{part.kind: block}]
+
+
+def _name_documents(blocks: Iterable[Block], names: UnusedNames) -> None:
+    """Give each document another name: Converse refuses one name twice."""
+    for block in blocks:
+        if (document := block.get("document")) is not None:
+            document["name"] = names.unused(document["name"])
 
 
 def _document_name(name: str) -> str:

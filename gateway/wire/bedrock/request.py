@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.wire.bedrock.blocks import cache_points, is_sent, write_messages, write_system
+from gateway.wire.bedrock.blocks import (
+    MOST_TOOL_NAME_CHARS,
+    cache_points,
+    is_sent,
+    write_messages,
+    write_system,
+)
+from gateway.wire.translation.alternating_turns import system_of
 from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
@@ -21,12 +28,15 @@ from gateway.wire.translation.claude import (
 from gateway.wire.translation.conversation import (
     Conversation,
     Sampling,
-    ToolCall,
     ToolMode,
-    ToolResult,
     ToolSpec,
 )
-from gateway.wire.translation.instructions import system_of
+from gateway.wire.translation.declared_tools import (
+    called_tools,
+    declared_tools,
+    object_schema,
+    require_legal_name,
+)
 from gateway.wire.translation.losses import Losses
 
 MOST_TEMPERATURE = 1.0
@@ -45,7 +55,6 @@ _WITHOUT_PLACE = (
     "user",
 )
 _ZERO_IS_NONE = ("presence_penalty", "frequency_penalty")
-_EMPTY_SCHEMA = {"type": "object", "properties": {}}
 # Members that a model's own dialect takes beside Converse's: Claude's (litellm 1.106.2,
 # bedrock/chat/converse_transformation.py, 2026-11-24).
 _OF_THE_MODEL = "additionalModelRequestFields"
@@ -106,22 +115,25 @@ def with_maximum(body: dict[str, Any], maximum: int | None) -> dict[str, Any]:
 
 
 def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[str, Any]:
-    """Return the member `toolConfig`, empty without tools.
+    """Return the member `toolConfig`, empty without tools and calls.
 
-    Converse has no choice `none`: then the tools are left out, unless an earlier turn calls one.
+    Converse refuses calls in earlier turns without it, so the tools that they name stand in for
+    missing ones. It has no choice `none`: then the tools are left out, unless an earlier turn calls
+    one.
     """
     if not conversation.tools:
         if is_forced(conversation.tool_choice):
             losses.lose(conversation.name_of("tool_choice"), why="there are no tools")
-        return {}
+        called = [block for spec in called_tools(conversation) for block in _tool(spec, losses)]
+        return {"tools": called} if called else {}
     choice = choice_for(conversation, losses, model=model)
     mode = None if choice is None else choice.mode
     if mode is ToolMode.NONE:
-        if not _has_calls(conversation):
+        if not called_tools(conversation):
             return {}
         losses.lose(conversation.name_of("tool_choice"), why="earlier turns call tools")
     config: dict[str, Any] = {
-        "tools": [block for spec in conversation.tools for block in _tool(spec)]
+        "tools": [block for spec in declared_tools(conversation) for block in _tool(spec, losses)]
     }
     if choice is not None and mode is ToolMode.NAMED:
         config["toolChoice"] = {"tool": {"name": choice.name}}
@@ -132,24 +144,16 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
     return config
 
 
-def _tool(spec: ToolSpec) -> list[dict[str, Any]]:
+def _tool(spec: ToolSpec, losses: Losses) -> list[dict[str, Any]]:
     """Return a function that the caller runs, and the point up to which the prompt is cached."""
+    require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
     tool: dict[str, Any] = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description
-    tool["inputSchema"] = {"json": spec.parameters if is_sent(spec.parameters) else _EMPTY_SCHEMA}
+    tool["inputSchema"] = {"json": object_schema(spec, losses)}
     if spec.is_strict:
         tool["strict"] = True
     return [{"toolSpec": tool}, *cache_points(spec.cache_control)]
-
-
-def _has_calls(conversation: Conversation) -> bool:
-    """Return True if an earlier turn calls a tool, or answers a call."""
-    return any(
-        isinstance(part, ToolCall | ToolResult)
-        for turn in conversation.turns
-        for part in turn.parts
-    )
 
 
 def _output_config(conversation: Conversation, losses: Losses) -> dict[str, Any]:

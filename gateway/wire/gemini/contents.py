@@ -6,7 +6,8 @@ results of one turn stand together, because Gemini refuses another number of res
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -15,10 +16,10 @@ import msgspec
 from gateway.errors import Untranslatable
 from gateway.wire.gemini.thinking import takes_budgets
 from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.translation.alternating_turns import alternating, system_of
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
-    ConversationTurn,
     Media,
     Part,
     Role,
@@ -27,8 +28,11 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
+from gateway.wire.translation.declared_tools import illegal_name
 from gateway.wire.translation.losses import Losses, require_short_name
 
+# Google's discovery document (aiplatform.v1beta1, revision 20261106), `FunctionDeclaration.name`.
+_FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")
 _ROLES = {Role.USER: "user", Role.ASSISTANT: "model"}
 MOST_URL_CHARS = 8192  # `urlsplit` keeps the addresses that it has split
 MADE_ID = "call_gemini_"  # begins the id of a call that Gemini gave none; it is never sent back
@@ -49,28 +53,36 @@ _TYPES = {
 }
 
 
-def system_of(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+def system_parts(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
     """Return the parts of the system instruction."""
     for text in conversation.system:
         _lose_cache_control(text.cache_control, losses)
-    return [{"text": text.text} for text in conversation.system if text.text]
+    return [{"text": text.text} for text in system_of(conversation)]
 
 
 def contents_of(conversation: Conversation, losses: Losses, *, model: str) -> list[dict[str, Any]]:
-    """Return all turns as contents, neighbours of one role and kind joined."""
-    names = _names_of_calls(conversation.turns)
+    """Return all turns as contents, of results of tools or of anything else."""
     contents: list[dict[str, Any]] = []
-    for turn in conversation.turns:
-        if turn.name:
-            losses.lose(conversation.name_of("name"), why="its turns have no names")
+    for turn in alternating(conversation, losses, legal_id=_made_id, takes_unsigned=True):
         results = [part for part in turn.parts if isinstance(part, ToolResult)]
         others = [part for part in turn.parts if not isinstance(part, ToolResult)]
-        _append(contents, "user", [_result(one, names, losses) for one in results])
+        if results:
+            parts = [_result(one, losses) for one in results]
+            contents.append({"role": "user", "parts": parts})
         written = [part for one in others for part in _written(one, conversation, losses)]
         if turn.role is Role.ASSISTANT and not takes_budgets(model):
             _sign_first_call(written)
-        _append(contents, _ROLES[turn.role], written)
+        if written:
+            contents.append({"role": _ROLES[turn.role], "parts": written})
     return contents
+
+
+def require_function_name(name: str) -> None:
+    """Raise `Untranslatable` for a function's name that Gemini refuses."""
+    if not _FUNCTION_NAME.fullmatch(name):
+        raise illegal_name(
+            name, "at most 128 letters, digits and _ . : -, the first a letter from a to z or _"
+        )
 
 
 def media_of(part: Part) -> Iterable[Media]:
@@ -80,32 +92,6 @@ def media_of(part: Part) -> Iterable[Media]:
     if isinstance(part, ToolResult):
         return tuple(one for one in part.parts if isinstance(one, Media))
     return ()
-
-
-def _names_of_calls(turns: Iterable[ConversationTurn]) -> dict[str, str]:
-    """Return the function's name of each call, by the call's id."""
-    return {
-        part.call_id: part.name
-        for turn in turns
-        for part in turn.parts
-        if isinstance(part, ToolCall)
-    }
-
-
-def _append(contents: list[dict[str, Any]], role: str, parts: list[dict[str, Any]]) -> None:
-    """Add parts to the last content if it is of the same role and kind, else as a new one."""
-    if not parts:
-        return
-    are_results = "functionResponse" in parts[0]
-    last = contents[-1] if contents else None
-    if (
-        last is not None
-        and last["role"] == role
-        and ("functionResponse" in last["parts"][0]) is are_results
-    ):
-        last["parts"].extend(parts)
-    else:
-        contents.append({"role": role, "parts": parts})
 
 
 def _written(
@@ -141,6 +127,7 @@ def _call(call: ToolCall, losses: Losses) -> dict[str, Any]:
             "object. Nothing was sent. Send the call as the model made it.",
             param="arguments",
         ) from None
+    require_function_name(call.name)
     function: dict[str, Any] = {"name": call.name, "args": msgspec.Raw(arguments.encode())}
     if call.call_id and not call.call_id.startswith(MADE_ID):
         function["id"] = call.call_id
@@ -159,24 +146,19 @@ def _sign_first_call(parts: list[dict[str, Any]]) -> None:
         first.setdefault("thoughtSignature", FOREIGN_CALL)
 
 
-def _result(result: ToolResult, names: Mapping[str, str], losses: Losses) -> dict[str, Any]:
-    """Return the part of a tool's result.
+def _made_id(call_id: str) -> str:
+    """Return a call's id; one that is never sent for a call without any."""
+    return call_id or MADE_ID
 
-    Raises `Untranslatable` for one whose call is not in the conversation.
-    """
+
+def _result(result: ToolResult, losses: Losses) -> dict[str, Any]:
+    """Return the part of a tool's result."""
     _lose_cache_control(result.cache_control, losses)
-    name = result.name or names.get(result.call_id, "")
-    if not name:
-        raise Untranslatable(
-            f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
-            "Nothing was sent. Send the whole conversation.",
-            param="tool_call_id",
-        )
-    require_short_name(name)
+    require_short_name(result.name)
     texts = [part.text for part in result.parts if isinstance(part, TextPart)]
     media = [part for part in result.parts if isinstance(part, Media)]
     response: dict[str, Any] = {
-        "name": name,
+        "name": result.name,
         "response": {"error" if result.is_error else "output": "\n".join(texts)},
     }
     if media:

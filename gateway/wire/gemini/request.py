@@ -7,7 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from gateway.wire.gemini.contents import contents_of, media_of, system_of
+from gateway.wire.gemini.contents import (
+    contents_of,
+    media_of,
+    require_function_name,
+    system_parts,
+)
 from gateway.wire.gemini.thinking import thinking_config, within
 from gateway.wire.translation.conversation import (
     NO_JSON,
@@ -16,6 +21,7 @@ from gateway.wire.translation.conversation import (
     ToolMode,
     ToolSpec,
 )
+from gateway.wire.translation.declared_tools import declared_tools
 from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.schemas import described
 
@@ -47,11 +53,9 @@ def write_gemini_request(
     if conversation.has_parallel_calls is False and conversation.tools:
         losses.lose(conversation.name_of("has_parallel_calls"), why="its models call in parallel")
     body: dict[str, Any] = {}
-    system = system_of(conversation, losses)
-    contents = contents_of(conversation, losses, model=model)
-    if contents and system:
+    if system := system_parts(conversation, losses):
         body["systemInstruction"] = {"parts": system}
-    body["contents"] = contents or [{"role": "user", "parts": system}]
+    body["contents"] = contents_of(conversation, losses, model=model)
     _add_tools(body, conversation, losses)
     _add_tier(body, conversation, losses)
     body[GENERATION] = _generation(conversation, losses)
@@ -75,7 +79,7 @@ def with_maximum(body: dict[str, Any], maximum: int | None, *, model: str) -> di
 def _add_tools(body: dict[str, Any], conversation: Conversation, losses: Losses) -> None:
     """Add the declared functions and the caller's wish about calling them."""
     if conversation.tools:
-        declarations = [_declaration(tool, losses) for tool in conversation.tools]
+        declarations = [_declaration(tool, losses) for tool in declared_tools(conversation)]
         body["tools"] = [{"functionDeclarations": declarations}]
     choice = conversation.tool_choice
     mode = ToolMode.AUTO if choice is None else choice.mode
@@ -92,6 +96,7 @@ def _declaration(tool: ToolSpec, losses: Losses) -> dict[str, Any]:
     """Return the declaration of one function."""
     if tool.cache_control is not NO_JSON:
         losses.lose("cache_control", why="it caches prefixes by itself")
+    require_function_name(tool.name)
     declaration: dict[str, Any] = {"name": tool.name}
     if tool.description:
         declaration["description"] = tool.description

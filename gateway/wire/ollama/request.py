@@ -13,6 +13,7 @@ import msgspec
 
 from gateway.errors import Untranslatable
 from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.translation.alternating_turns import paired
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -133,18 +134,12 @@ def _tool(tool: ToolSpec, losses: Losses) -> dict[str, Any]:
 
 def _messages(conversation: Conversation, losses: Losses) -> Iterator[dict[str, Any]]:
     """Yield the messages of all turns: results of tools as messages of their own."""
-    names = {
-        part.call_id: part.name
-        for turn in conversation.turns
-        for part in turn.parts
-        if isinstance(part, ToolCall)
-    }
-    for turn in conversation.turns:
+    for turn in paired(conversation.turns, legal_id=str):
         if turn.name:
             losses.lose(conversation.name_of("name"), why="its messages have no names")
         for part in turn.parts:
             if isinstance(part, ToolResult):
-                yield _result(part, names, conversation, losses)
+                yield _result(part, conversation, losses)
         message = _message(turn, conversation, losses)
         if message is not None:
             yield message
@@ -205,9 +200,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"name": call.name, "arguments": msgspec.Raw(arguments.encode())}
 
 
-def _result(
-    result: ToolResult, names: Mapping[str, str], conversation: Conversation, losses: Losses
-) -> dict[str, Any]:
+def _result(result: ToolResult, conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return the message of a tool's result, named by its tool."""
     _keeps(result.cache_control, losses)
     texts = [part.text for part in result.parts if isinstance(part, TextPart)]
@@ -221,15 +214,9 @@ def _result(
     message: dict[str, Any] = {
         "role": "tool",
         "content": f"Error: {content}" if result.is_error else content,
-        "tool_name": result.name or names.get(result.call_id, ""),
+        "tool_name": result.name,
     }
-    if not message["tool_name"]:
-        raise Untranslatable(
-            f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
-            "Nothing was sent. Send the whole conversation.",
-            param="tool_call_id",
-        )
-    require_short_name(message["tool_name"])
+    require_short_name(result.name)
     if images:
         message["images"] = images
     return message

@@ -25,6 +25,7 @@ from gateway.domain.policy.policy import (
 from gateway.domain.policy.request_fields import FEATURES
 from gateway.domain.policy.unlisted import DROP_UNLISTED, REFUSE_UNLISTED, Unlisted
 from gateway.domain.providers.facts import provider_facts_of
+from gateway.domain.providers.own_members import StreamUsage
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import LISTED_NAME, listed, shown
 from gateway.wire.policy.idle_cost import IdleCostBlock
@@ -354,6 +355,13 @@ class DeploymentBlock(Block):
         "max_tokens",
         shown="`both` for `vllm` and `openai_compatible` (`max_tokens` for Mistral's host), "
         "`max_completion_tokens` for `openai`",
+    )
+    stream_usage: Annotated[StreamUsage, member_of(StreamUsage)] | None = optional(
+        "How much usage a stream is asked for, for a server that refuses the members: `final` (at "
+        "its end; no `continuous_usage_stats` and no `timings_per_token`) or `unasked` (no "
+        "`stream_options` either: the usage of its streams is an estimate).",
+        "unasked",
+        shown="all that `provider` reports",
     )
     input_overhead_tokens: Annotated[int, integer(0, 1_000_000)] = optional(
         "Tokens that the upstream's chat template may add to a prompt; part of the cost bound.",

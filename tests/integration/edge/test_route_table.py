@@ -84,7 +84,7 @@ def test_fastapi_has_no_route_of_its_own() -> None:
     """Beside its description, which has no state and needs no key."""
     app = build_app(cast(PlainEndpoints, None))
     routes = {
-        (method, route.path)
+        (method, route.path_format)  # without Starlette's forms, as in `{model:path}`
         for route in app.routes
         if isinstance(route, Route)
         for method in route.methods or ()

@@ -217,6 +217,14 @@ def test_instructions_in_the_middle_stay_there() -> None:
     assert read.turns[1].role is Role.USER
 
 
+def test_instructions_before_the_first_turn_are_the_systems() -> None:
+    """As in the other dialects of callers, after the member `system`."""
+    first = {"role": "system", "content": "Be brief."}
+    read = conversation(system="You are Ada.", messages=[first, *ASK["messages"]])
+    assert [part.text for part in read.system] == ["You are Ada.", "Be brief."]
+    assert [turn.is_instruction for turn in read.turns] == [False]
+
+
 @pytest.mark.parametrize(
     ("members", "param"),
     [

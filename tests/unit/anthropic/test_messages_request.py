@@ -232,7 +232,8 @@ def test_sealed_and_repeated_parts_add_to_the_prompt() -> None:
     spelled = json.dumps(PLAIN | in_turn(block)).replace('"signature"', r'"sign\u0061ture"')
     assert read_request(spelled.encode()).facts.expansion_tokens == 3 * 102
     call = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}
-    assert facts(**in_turn(call)).expansion_tokens == len('{"a": 1}')
+    declared = TOOL_PREFACE_TOKENS + len('{"a": 1}')
+    assert facts(**in_turn(call)).expansion_tokens == declared
     found = {"type": "web_search_tool_result", "content": [{"encrypted_content": "x" * 50}]}
     assert facts(**in_turn(found)).expansion_tokens == 3 * len(json.dumps(found["content"]))
     spelled = json.dumps(PLAIN | in_turn(found)).replace('"encrypted_', r'"\u0065ncrypted_')
@@ -241,7 +242,7 @@ def test_sealed_and_repeated_parts_add_to_the_prompt() -> None:
     )
     words = {"role": "user", "content": 'The "input" is text.'}
     both = {"messages": [words, *in_turn(call)["messages"]]}
-    assert facts(**both).expansion_tokens == len('{"a": 1}')
+    assert facts(**both).expansion_tokens == declared
     odd = {"messages": [{"role": "user", "content": [7, {"type": "tool_use", "input": {}}]}]}
     assert facts(**odd).expansion_tokens is None
 

@@ -66,7 +66,9 @@ def written(chat: dict[str, Any], *, model: str = NEW, drops: bool = False) -> A
 
 
 def test_a_chat_becomes_system_and_messages() -> None:
-    """The system stands beside the turns; neighbours of one role become one message."""
+    """The first system message stands beside the turns, and a later one in its place: moved to the
+    front it would change the whole cached prompt. Neighbours of one role become one message.
+    """
     body = written(
         {
             "messages": [
@@ -80,11 +82,13 @@ def test_a_chat_becomes_system_and_messages() -> None:
         }
     )
     assert body == {
-        "system": [{"type": "text", "text": "Be brief."}, {"type": "text", "text": "In French."}],
+        "system": [{"type": "text", "text": "Be brief."}],
         "messages": [
             {
                 "role": "user",
-                "content": [{"type": "text", "text": text} for text in ("One", "Two", "Three")],
+                "content": [
+                    {"type": "text", "text": text} for text in ("One", "Two", "In French.", "Three")
+                ],
             }
         ],
     }
@@ -95,7 +99,7 @@ def test_tool_calls_and_their_results() -> None:
     body = written(
         {"messages": [CALLED, {"role": "user", "content": "And?"}, ANSWERED], "tools": [TOOL]}
     )
-    call, answer = body["messages"]
+    _, call, answer = body["messages"]
     use = call["content"][0]
     assert use["input"] == {"a": 1}
     assert use["id"].startswith("call_1_")
@@ -291,7 +295,8 @@ def test_a_document_or_a_picture_is_carried_or_lost(
     turn = ConversationTurn(role=Role.USER, parts=(part,))
     sent = write_messages(Conversation(turns=(turn,), is_stream=False), losses)
     if source is None:
-        assert (sent, losses.fields) == ([], [part.kind])
+        filled = [{"role": "user", "content": [{"type": "text", "text": "."}]}]
+        assert (sent, losses.fields) == (filled, [part.kind])
     else:
         assert sent == [{"role": "user", "content": [{"type": part.kind, "source": source}]}]
         assert losses.fields == []
@@ -312,7 +317,7 @@ def test_thoughts_names_and_details_of_earlier_turns() -> None:
         ConversationTurn(role=Role.USER, parts=(titled,), name="ada"),
         ConversationTurn(role=Role.USER, parts=()),
     )
-    model, user = write_messages(Conversation(turns=turns, is_stream=False), losses)
+    _, model, user = write_messages(Conversation(turns=turns, is_stream=False), losses)
     assert model["content"] == [
         {"type": "redacted_thinking", "data": "sealed"},
         {"type": "thinking", "thinking": "so", "signature": "signed"},
@@ -326,7 +331,9 @@ def test_marks_and_failures_of_tool_results_are_carried() -> None:
     mark = msgspec.Raw(b'{"type":"ephemeral"}')
     turns = (
         ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi", cache_control=mark),)),
-        ConversationTurn(role=Role.ASSISTANT, parts=(TextPart(text="Ok"),)),
+        ConversationTurn(
+            role=Role.ASSISTANT, parts=(ToolCall(call_id="a", name="ls", arguments=""),)
+        ),
         ConversationTurn(role=Role.USER, parts=(ToolResult(call_id="a", parts=(), is_error=True),)),
     )
     sent = write_messages(Conversation(turns=turns, is_stream=False), Losses("one", drops=False))
@@ -337,7 +344,14 @@ def test_marks_and_failures_of_tool_results_are_carried() -> None:
         },
         {
             "role": "user",
-            "content": [{"type": "tool_result", "tool_use_id": "a", "is_error": True}],
+            "content": [
+                {
+                    "type": "tool_result",
+                    "tool_use_id": "a",
+                    "content": [{"type": "text", "text": "."}],
+                    "is_error": True,
+                }
+            ],
         },
     ]
 
@@ -400,7 +414,12 @@ def test_a_model_with_a_budget_thinks_on_only_after_signed_reasoning(
     parts: tuple[Part, ...], thinks: bool
 ) -> None:
     """Anthropic refuses `thinking` if the last turn calls a tool without signed reasoning."""
-    answered = ToolResult(call_id="a", parts=(TextPart(text="sun"),))
+    has_call = any(isinstance(part, ToolCall) for part in parts)
+    answered = (
+        ToolResult(call_id="a", parts=(TextPart(text="sun"),))
+        if has_call
+        else TextPart(text="And?")
+    )
     turns = [ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi"),))]
     if parts:
         turns.append(ConversationTurn(role=Role.ASSISTANT, parts=parts))

@@ -39,6 +39,7 @@ CALL = {"id": "call/1", "type": "function", "function": {"name": "weather", "arg
 CALLED = {"role": "assistant", "content": "", "tool_calls": [CALL]}
 ANSWERED = {"role": "tool", "tool_call_id": "call/1", "content": "sun"}
 HI = {"role": "user", "content": [{"text": "Hi"}]}
+HI_CHAT = {"role": "user", "content": "Hi"}
 EPHEMERAL = msgspec.Raw(b'{"type":"ephemeral"}')
 HOUR = msgspec.Raw(b'{"type":"ephemeral","ttl":"1h"}')
 
@@ -130,6 +131,7 @@ def test_media_by_their_bytes() -> None:
         {"document": {"format": "csv", "source": {"bytes": "BBBB"}, "name": "my-figures-csv"}},
         {"document": {"format": "pdf", "source": {"bytes": "CCCC"}, "name": "document"}},
         {"audio": {"format": "mp3", "source": {"bytes": "DDDD"}}},
+        {"text": "."},
     ]
 
 
@@ -265,6 +267,166 @@ def test_no_tools_after_calls_are_refused() -> None:
         written(chat)
 
 
+@pytest.mark.parametrize("tools", [{}, {"tools": []}], ids=["absent", "empty"])
+def test_calls_of_a_history_without_tools_are_declared(tools: dict[str, Any]) -> None:
+    """A compaction sends the history alone, and Converse always refuses calls without their
+    tools.
+    """
+    ended = {"role": "user", "content": "Sum up."}
+    body = written({"messages": [HI_CHAT, CALLED, ANSWERED, ended], **tools})
+    schema = {"json": {"type": "object", "properties": {}}}
+    assert body["toolConfig"] == {
+        "tools": [{"toolSpec": {"name": "weather", "inputSchema": schema}}]
+    }
+
+
+@pytest.mark.parametrize(
+    ("schema", "sent"),
+    [
+        (None, {"type": "object", "properties": {}}),
+        ({}, {"type": "object"}),
+        ({"properties": {"a": {}}}, {"type": "object", "properties": {"a": {}}}),
+        ({"$ref": "#/$defs/a"}, {"type": "object", "$ref": "#/$defs/a"}),
+    ],
+)
+def test_a_schema_without_a_type_is_that_of_an_object(schema: Any, sent: Any) -> None:
+    """OpenAI's dialect takes it, and Converse refuses it."""
+    function = {"name": "weather"} | ({} if schema is None else {"parameters": schema})
+    body = written({"tools": [{"type": "function", "function": function}]})
+    assert body["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"] == {"json": sent}
+
+
+@pytest.mark.parametrize(
+    "schema", [{"type": "string"}, {"type": None}, {"type": ["object", "null"]}, True, "{}"]
+)
+def test_a_schema_of_another_type_is_refused_by_its_name(schema: Any) -> None:
+    """It cannot be sent, and the caller learns which member it is."""
+    function = {"name": "weather", "parameters": schema}
+    with pytest.raises(Untranslatable, match="parameters"):
+        written({"tools": [{"type": "function", "function": function}]})
+
+
+def test_a_schema_of_another_type_may_be_dropped() -> None:
+    """Then the tool takes any arguments, and the caller learns the member."""
+    function = {"name": "weather", "parameters": {"type": "string"}}
+    body, lost = written({"tools": [{"type": "function", "function": function}]}, drops=True)
+    schema = body["toolConfig"]["tools"][0]["toolSpec"]["inputSchema"]
+    assert (schema, lost) == ({"json": {"type": "object", "properties": {}}}, ["parameters"])
+
+
+def test_one_tool_twice_is_sent_once_and_two_of_one_name_are_refused() -> None:
+    """Converse refuses one name twice."""
+    assert written({"tools": [TOOL, TOOL]})["toolConfig"]["tools"] == [SPEC]
+    other = {"type": "function", "function": {"name": "weather"}}
+    with pytest.raises(Untranslatable, match="weather"):
+        written({"tools": [TOOL, other]})
+
+
+@pytest.mark.parametrize("name", ["a.b", "x" * 65, "wetter für"])
+def test_a_name_that_converse_refuses_is_refused_before(name: str) -> None:
+    """In the tools and in the calls of a history."""
+    with pytest.raises(Untranslatable, match="name"):
+        written({"tools": [{"type": "function", "function": {"name": name}}]})
+    call = {"id": "a", "type": "function", "function": {"name": name, "arguments": "{}"}}
+    answer = {"role": "tool", "tool_call_id": "a", "content": ""}
+    with pytest.raises(Untranslatable, match="name"):
+        written({"messages": [HI_CHAT, {"role": "assistant", "tool_calls": [call]}, answer]})
+
+
+def test_one_id_twice_becomes_two_in_their_order() -> None:
+    """Some servers count calls in each turn from 0, or give no id; Converse refuses one twice."""
+
+    def turn(*results: str) -> list[dict[str, Any]]:
+        calls = [{**CALL, "id": "ls:0"} for _ in results]
+        answers = [{"role": "tool", "tool_call_id": "ls:0", "content": one} for one in results]
+        return [{"role": "assistant", "tool_calls": calls}, *answers]
+
+    body = written({"messages": [HI_CHAT, *turn("one", "two"), *turn("three")]})
+    blocks = [block for message in body["messages"] for block in message["content"]]
+    uses = [block["toolUse"]["toolUseId"] for block in blocks if "toolUse" in block]
+    results = [block["toolResult"] for block in blocks if "toolResult" in block]
+    assert uses == ["ls:0", "ls:0_2", "ls:0_3"]
+    assert [(one["toolUseId"], one["content"]) for one in results] == [
+        ("ls:0", [{"text": "one"}]),
+        ("ls:0_2", [{"text": "two"}]),
+        ("ls:0_3", [{"text": "three"}]),
+    ]
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [CALLED],
+        [CALLED, {"role": "user", "content": "Never mind."}],
+        [ANSWERED],
+        [CALLED, ANSWERED, ANSWERED],
+        [CALLED, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, ANSWERED],
+    ],
+    ids=["at the end", "passed over", "without a call", "twice", "later"],
+)
+def test_calls_and_results_that_do_not_belong_together_are_refused(messages: Any) -> None:
+    """Converse refuses them, and does not show which call it means."""
+    with pytest.raises(Untranslatable) as refused:
+        written({"messages": [HI_CHAT, *messages], "tools": [TOOL]})
+    assert refused.value.param == "tool_call_id"
+
+
+def test_a_conversation_starts_with_the_user_and_has_no_blank_text() -> None:
+    """Converse refuses any other one. The system's text alone is the user's."""
+    system, said = {"role": "system", "content": "Be brief."}, {"role": "assistant", "content": "A"}
+    assert written({"messages": [system]}) == {
+        "messages": [{"role": "user", "content": [{"text": "Be brief."}]}]
+    }
+    filled = {"role": "user", "content": [{"text": "."}]}
+    answered = {"role": "assistant", "content": [{"text": "A"}]}
+    blank = {"role": "user", "content": " \n"}
+    for messages in ([said], [blank, said], [{**said, "content": "A \n"}]):
+        assert written({"messages": [system, *messages]}) == {
+            "system": [{"text": "Be brief."}],
+            "messages": [filled, answered],
+        }
+    assert written({"messages": [blank]})["messages"] == [filled]
+
+
+def test_a_result_without_content_has_a_text() -> None:
+    """Some models refuse an empty list, and all refuse it in an error."""
+    call = ToolCall(call_id="a", name="ls", arguments="{}")
+    for is_error, text in ((False, ""), (True, ".")):
+        result = ToolResult(call_id="a", parts=(TextPart(text=""),), is_error=is_error)
+        turns = (
+            ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi"),)),
+            ConversationTurn(role=Role.ASSISTANT, parts=(call,)),
+            ConversationTurn(role=Role.USER, parts=(TextPart(text="B"), result)),
+        )
+        content = of(Conversation(is_stream=False, turns=turns))["messages"][2]["content"]
+        assert content[0]["toolResult"]["content"] == [{"text": text}]
+        assert content[1] == {"text": "B"}, "results come first"
+
+
+def test_two_documents_get_two_names() -> None:
+    """Converse refuses one name twice in a request, in whichever case its letters are."""
+    pdf = Media(kind="document", data="CCCC", name="A")
+    turn = ConversationTurn(
+        role=Role.USER,
+        parts=(pdf, msgspec.structs.replace(pdf, name="a"), TextPart(text="Compare.")),
+    )
+    content = of(Conversation(is_stream=False, turns=(turn,)))["messages"][0]["content"]
+    assert [block["document"]["name"] for block in content[:2]] == ["A", "a-2"]
+
+
+def test_a_sound_in_a_result_is_refused() -> None:
+    """Converse has no place for it there."""
+    sound = Media(kind="audio", media_type="audio/wav", data="DDDD")
+    turns = (
+        ConversationTurn(
+            role=Role.ASSISTANT, parts=(ToolCall(call_id="a", name="ls", arguments=""),)
+        ),
+        ConversationTurn(role=Role.USER, parts=(ToolResult(call_id="a", parts=(sound,)),)),
+    )
+    with pytest.raises(Untranslatable, match="audio"):
+        of(Conversation(is_stream=False, turns=turns))
+
+
 def test_a_picture_by_its_address_is_refused() -> None:
     """Converse fetches nothing."""
     part = {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}}
@@ -347,7 +509,7 @@ def test_a_form_of_the_answer_without_a_name() -> None:
 def test_a_wish_to_see_reasoning_alone_starts_none(model: str) -> None:
     """Reasoning is paid for, so a model thinks only if the caller asks for it."""
     body = of(Conversation(is_stream=False, reasoning=Reasoning(is_shown=True)), model=model)
-    assert body == {"messages": []}
+    assert body == {"messages": [{"role": "user", "content": [{"text": "."}]}]}
 
 
 def test_reasoning_gives_way_to_a_forced_call_and_ends_sampling() -> None:

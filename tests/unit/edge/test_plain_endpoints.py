@@ -5,11 +5,12 @@ the dialect.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, cast
+from urllib.parse import quote, unquote
 from uuid import UUID
 
 import pytest
@@ -22,6 +23,7 @@ from gateway.domain.budgets.limits import LimitedBy
 from gateway.domain.checks import Check
 from gateway.domain.ledger.health import LedgerHealth, health_checks
 from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.domain.policy.policy import Policy, Route
 from gateway.errors import DatabaseUnavailable
 from gateway.reports import Receipt, receipt_of_events
 from gateway.services.deployments.estimates import Estimates
@@ -81,12 +83,15 @@ class World:
     age_s: float = 0.0
     health: LedgerHealth | None = None
     broken: OSError | None = None  # an error for the checks
+    document: Policy | None = None
 
     async def get(self, path: str) -> tuple[int, dict[str, str], dict[str, Any]]:
         """Status, headers and body of a GET, from the application itself."""
         clock = FakeClock()
         clock.advance(self.age_s)
-        holder = factories.holder(factories.snapshot(factories.key_record(KEY)))
+        holder = factories.holder(
+            factories.snapshot(factories.key_record(KEY), document=self.document)
+        )
         endpoints = PlainEndpoints(
             holder=holder,
             reports=self.reports,  # type: ignore[arg-type]  # the few methods that are asked
@@ -114,7 +119,7 @@ class World:
         scope = {
             "type": "http",
             "method": "GET",
-            "path": path,
+            "path": unquote(path),
             "raw_path": path.encode(),
             "query_string": b"",
             "root_path": "",
@@ -267,3 +272,28 @@ def mine(request_id: UUID, *, team: str = "payments") -> UsageEvent:
     return event(
         request_id=request_id, team=team, started_at=factories.NOW + timedelta(milliseconds=7)
     )
+
+
+NAMES = ("qwen/q3", "a/b/c", "gpt-5.5:free", "models/x@2026", "m+1", "0", "x/cancel")
+
+
+@pytest.mark.parametrize("written", [str, lambda name: quote(name, safe="")], ids=["raw", "quoted"])
+@pytest.mark.parametrize("name", [*NAMES, "openai/anything", "openai/a/b"])
+async def test_each_name_that_the_policy_allows_is_shown(
+    written: Callable[[str], str], name: str
+) -> None:
+    """Clients look a model up before they use it, by the id of the list or an alias."""
+    routes = {
+        one: Route(name=one, deployments=("one",), aliases=("openai/*",) if one == "0" else ())
+        for one in NAMES
+    }
+    document = factories.policy(routes=routes, teams={"payments": factories.team(routes=NAMES)})
+    status, _, body = await World(document=document).get(f"/v1/models/{written(name)}")
+    assert (status, body["id"]) == (200, name if name in NAMES else "0")
+
+
+@pytest.mark.parametrize("name", ["qwen/q4", "", "/", "assistant/"])
+async def test_a_name_that_no_route_has_is_not_found(name: str) -> None:
+    """By the error that says so, with the names that there are."""
+    status, _, body = await World().get(f"/v1/models/{name}")
+    assert (status, body["error"]["code"]) == (404, "model_not_found")

@@ -113,11 +113,12 @@ def test_a_conversation_with_a_call_and_its_result() -> None:
 def test_a_call_of_another_model_is_marked_for_models_that_check() -> None:
     """Gemini 3 refuses a first call without a signature; a session may have moved here."""
     call = model(ToolCall(call_id=MADE_ID + "1", name="f", arguments="{}"))
+    answer = user(ToolResult(call_id=MADE_ID + "1", parts=()))
     bare = {"functionCall": {"name": "f", "args": {}}}
-    assert written(HELLO, call)[0]["contents"][1]["parts"] == [
+    assert written(HELLO, call, answer)[0]["contents"][1]["parts"] == [
         {**bare, "thoughtSignature": FOREIGN_CALL}
     ]
-    assert written(HELLO, call, to="gemini-2.5-pro")[0]["contents"][1]["parts"] == [bare]
+    assert written(HELLO, call, answer, to="gemini-2.5-pro")[0]["contents"][1]["parts"] == [bare]
 
 
 def test_media_go_inline_or_by_address() -> None:
@@ -415,10 +416,38 @@ def test_names_of_speakers_and_mixed_details_are_lost() -> None:
 
 def test_calls_that_mean_nothing_are_refused() -> None:
     """By an error that the caller can fix, not by Google's."""
+    answer = user(ToolResult(call_id="c", parts=()))
     with pytest.raises(InvalidRequest, match="are not a JSON object"):
-        written(HELLO, model(ToolCall(call_id="c", name="f", arguments="[1]")))
+        written(HELLO, model(ToolCall(call_id="c", name="f", arguments="[1]")), answer)
     with pytest.raises(InvalidRequest, match="no turn before"):
         written(HELLO, user(ToolResult(call_id="c", parts=())))
+
+
+@pytest.mark.parametrize("name", ["0", "-a", "a b", "x" * 129])
+def test_a_name_that_gemini_refuses_is_refused_before(name: str) -> None:
+    """Among the tools and in an earlier call."""
+    with pytest.raises(Untranslatable, match="name"):
+        written(HELLO, tools=(ToolSpec(name=name),))
+    call = model(ToolCall(call_id="c", name=name, arguments="{}"))
+    with pytest.raises(Untranslatable, match="name"):
+        written(HELLO, call, user(ToolResult(call_id="c", parts=())))
+
+
+def test_a_result_has_the_name_of_its_own_call() -> None:
+    """Servers that count calls in each turn from 0 send one id again, for another tool."""
+
+    def turns(name: str) -> tuple[ConversationTurn, ConversationTurn]:
+        call = ToolCall(call_id="0", name=name, arguments="{}")
+        return model(call), user(ToolResult(call_id="0", parts=(TextPart(text=name),)))
+
+    contents = written(HELLO, *turns("ls"), *turns("cat"))[0]["contents"]
+    results = [
+        (part["functionResponse"]["name"], part["functionResponse"]["response"]["output"])
+        for content in contents
+        for part in content["parts"]
+        if "functionResponse" in part
+    ]
+    assert results == [("ls", "ls"), ("cat", "cat")]
 
 
 def test_an_address_that_is_too_long_shows_no_type() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.providers.own_members import StreamUsage
 from gateway.errors import UpstreamError
 from gateway.providers.openai import OpenAI
 from gateway.providers.registry import build_providers
@@ -315,6 +316,8 @@ def test_streams_and_other_providers_are_left_alone() -> None:
     plain = read(b'{"model":"m","prompt":"x"}', Operation.COMPLETIONS)
     assert not at_once(Vllm(b"", assembles_plain=True).call(one, request(streamed))).is_assembled
     assert not at_once(Vllm(b"").call(one, request(plain))).is_assembled
+    unasked = deployment(provider="vllm", stream_usage=StreamUsage.FINAL)
+    assert not at_once(Vllm(b"", assembles_plain=True).call(unasked, request(plain))).is_assembled
     assert not at_once(OpenAI().call(one, request(plain))).is_assembled
     assert [type(one) for one in build_providers(salt_key=b"").values()].count(Vllm) == 1
 

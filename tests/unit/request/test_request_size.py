@@ -236,7 +236,14 @@ def size(value: object) -> int:
         ({"documents": ["abc"], "chat_template_kwargs": {"a": 1}}, 3 * (7 + 8)),
         ({"chat_template": "{{ x }}"}, None),
         ({"chat_template": None}, 0),
-        ({"messages": [{"tool_calls": [1, 2]}, {"function_call": {}}]}, size([1, 2]) + 2),
+        (
+            {"messages": [{"tool_calls": [1, 2]}, {"function_call": {}}]},
+            size([1, 2]) + 2 + TOOL_PREFACE_TOKENS,
+        ),
+        (
+            {"messages": [{"tool_calls": [1, 2]}], "tools": [TOOL]},
+            size([1, 2]) + TOOL_PREFACE_TOKENS + 3 * size([TOOL]),
+        ),
         ({"messages": [{"content": "about tool_calls"}, {"content": "\u00e4"}]}, 0),
         ({"messages": [{"content": [{"type": "file", "file": {"file_data": "AA"}}]}]}, None),
         ({"messages": [{"content": [{"image_embeds": "AA"}]}]}, None),
@@ -260,7 +267,8 @@ def test_the_results_of_tools_in_a_response_may_be_files() -> None:
     output = [{"type": "input_file", "file_data": "AA"}]
     assert facts(Operation.RESPONSES, input=[{"output": output}]).expansion_tokens is None
     call = {"type": "function_call", "arguments": '{"a":1}'}
-    assert facts(Operation.RESPONSES, input=[call]).expansion_tokens == size(call["arguments"])
+    declared = TOOL_PREFACE_TOKENS + size(call["arguments"])
+    assert facts(Operation.RESPONSES, input=[call]).expansion_tokens == declared
 
 
 def test_a_prediction_is_output_besides() -> None:

@@ -87,10 +87,11 @@ def expansion(members: Mapping[str, msgspec.Raw], tools: Tools | None) -> int | 
     """
     if _size(members.get("chat_template")):
         return None  # the caller's own template may repeat anything
-    tokens = _turns_expansion(members["messages"])
+    has_tools = tools is not None and tools.count > 0
+    tokens = _turns_expansion(members["messages"], has_tools=has_tools)
     if tokens is None:
         return None
-    if tools is not None and tools.count:
+    if tools is not None and has_tools:
         tokens += TOOL_PREFACE_TOKENS + tools.known * KNOWN_TOOL_TOKENS
     rendered = sum(_size(members.get(name)) for name in _EXPANDED)
     return tokens + rendered * (EXPANDED_TOKENS_PER_BYTE - 1)
@@ -104,12 +105,16 @@ def size_of_body(body: bytes, *, tools: Tools | None, is_sized: bool) -> PromptS
     return PromptSize(len(body), tokens if is_sized else None, 0)
 
 
-def _turns_expansion(raw: msgspec.Raw) -> int | None:
-    """Return the most tokens that the messages have beyond their bytes, None if unknown."""
+def _turns_expansion(raw: msgspec.Raw, *, has_tools: bool) -> int | None:
+    """Return the most tokens that the messages have beyond their bytes, None if unknown.
+
+    Bedrock's translation declares the tools that earlier turns call, if the request has none.
+    """
     encoded = bytes(raw)
     if not any(word in encoded for word in _RESHAPED):
         return 0
     tokens = results = longest_name = 0
+    has_calls = False
     try:
         for turn in _decode_turns(encoded):
             if bytes(turn.content)[:1] != b"[":
@@ -121,9 +126,12 @@ def _turns_expansion(raw: msgspec.Raw) -> int | None:
                 results += _size(block.tool_use_id) > 0
                 longest_name = max(longest_name, _size(block.name))
                 tokens += _size(block.input)
+                has_calls = has_calls or _size(block.input) > 0
                 tokens += sum(map(_size, sealed)) * (EXPANDED_TOKENS_PER_BYTE - 1)
     except msgspec.DecodeError:
         return None  # an unknown shape
+    if has_calls and not has_tools:
+        tokens += TOOL_PREFACE_TOKENS
     return tokens + results * longest_name
 
 

@@ -18,6 +18,7 @@ from gateway.wire.translation.conversation import (
     Reasoning,
     Role,
     Sampling,
+    TextPart,
     ToolChoice,
     ToolMode,
     ToolSpec,
@@ -54,7 +55,10 @@ def read_messages_request(read: RequestBody) -> Conversation:
     body.text("model")
     is_stream = bool(body.flag("stream"))
     system = text_parts(body, "system")
-    turns = tuple(_turn(message) for message in body.children("messages"))
+    turns = [_turn(message) for message in body.children("messages")]
+    first = next((at for at, turn in enumerate(turns) if not _is_system(turn)), len(turns))
+    leading = [part for turn in turns[:first] for part in turn.parts]
+    system += tuple(part for part in leading if isinstance(part, TextPart))
     tools = tuple(spec for tool in body.children("tools") if (spec := _tool(tool)) is not None)
     tool_choice, has_parallel_calls = _tool_choice(body.child("tool_choice"))
     effort, output_format = _output_config(body)
@@ -75,7 +79,7 @@ def read_messages_request(read: RequestBody) -> Conversation:
     return Conversation(
         is_stream=is_stream,
         system=system,
-        turns=turns,
+        turns=tuple(turns[first:]),
         tools=tools,
         tool_choice=tool_choice,
         has_parallel_calls=has_parallel_calls,
@@ -102,6 +106,11 @@ def _turn(message: RequestMembers) -> ConversationTurn:
     )
     message.leave_rest()
     return turn
+
+
+def _is_system(turn: ConversationTurn) -> bool:
+    """Return True for a message of the system, which has text alone."""
+    return turn.is_instruction and all(isinstance(part, TextPart) for part in turn.parts)
 
 
 def _tool(tool: RequestMembers) -> ToolSpec | None:

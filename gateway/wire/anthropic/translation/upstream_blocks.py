@@ -13,9 +13,12 @@ import msgspec
 
 from gateway.errors import Untranslatable
 from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.translation.alternating_turns import FILLER, alternating
 from gateway.wire.translation.conversation import (
+    MOST_TOOL_NAME_CHARS,
     NO_JSON,
     Conversation,
+    ConversationTurn,
     Media,
     Part,
     TextPart,
@@ -23,7 +26,7 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
-from gateway.wire.translation.instructions import spoken_turns
+from gateway.wire.translation.declared_tools import require_legal_name
 from gateway.wire.translation.losses import Losses
 
 PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -32,37 +35,19 @@ Block = dict[str, Any]
 
 
 def write_messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
-    """Return the turns as messages; consecutive turns of one role become one message.
-
-    A turn without content is left out: an empty text is refused. Results of tools come first in
-    their message, as the dialect requires.
-    """
-    messages: list[dict[str, Any]] = []
-    for turn in spoken_turns(conversation):
-        if turn.name:
-            losses.lose(conversation.name_of("name"))
-        blocks = [
-            block
-            for part in turn.parts
-            if (block := _block(part, conversation, losses)) is not None
-        ]
-        if not blocks:
-            continue
-        if messages and messages[-1]["role"] == turn.role.value:
-            messages[-1]["content"] += blocks
-        else:
-            messages.append({"role": turn.role.value, "content": blocks})
-    for message in messages:
-        message["content"].sort(key=lambda block: block["type"] != "tool_result")
-    return messages
+    """Return the turns as messages."""
+    return [
+        {"role": turn.role.value, "content": _content(turn, conversation, losses)}
+        for turn in alternating(conversation, losses, legal_id=legal_id)
+    ]
 
 
 def write_texts(parts: Sequence[TextPart]) -> list[Block]:
-    """Return pieces of text as blocks, without empty ones."""
+    """Return pieces of text as blocks, without blank ones."""
     return [
         with_cache({"type": "text", "text": part.text}, part.cache_control)
         for part in parts
-        if part.text
+        if part.text.strip()
     ]
 
 
@@ -95,6 +80,13 @@ def legal_id(call_id: str) -> str:
     return f"{_NOT_IN_IDS.sub('_', call_id[:48])}_{mark}"
 
 
+def _content(turn: ConversationTurn, conversation: Conversation, losses: Losses) -> list[Block]:
+    """Return the parts of a turn as blocks. Media without a place may have been all of them."""
+    blocks = (_block(part, conversation, losses) for part in turn.parts)
+    found = [block for block in blocks if block is not None]
+    return found or [{"type": "text", "text": FILLER}]
+
+
 def _block(part: Part, conversation: Conversation, losses: Losses) -> Block | None:
     """Return one part of a turn as a block; None for one that has no content or no place."""
     if isinstance(part, TextPart):
@@ -104,9 +96,10 @@ def _block(part: Part, conversation: Conversation, losses: Losses) -> Block | No
     if isinstance(part, Thought):
         return _thought(part)
     if isinstance(part, ToolCall):
+        require_legal_name(part.name, most_chars=MOST_TOOL_NAME_CHARS)
         block = {
             "type": "tool_use",
-            "id": legal_id(part.call_id),
+            "id": part.call_id,
             "name": part.name,
             "input": arguments_of(part, conversation),
         }
@@ -114,25 +107,25 @@ def _block(part: Part, conversation: Conversation, losses: Losses) -> Block | No
     return _result(part, conversation, losses)
 
 
-def _thought(part: Thought) -> Block | None:
+def _thought(part: Thought) -> Block:
     """Return reasoning of an earlier turn.
 
-    Without a signature it is left out: the dialect requires one (anthropic 2.13.0,
+    Without a signature it was left out before: the dialect requires one (anthropic 2.13.0,
     types/thinking_block_param.py, 2026-11-24).
     """
     if part.sealed:
         return {"type": "redacted_thinking", "data": part.sealed}
-    if not part.signature:
-        return None
     return {"type": "thinking", "thinking": part.text, "signature": part.signature}
 
 
 def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> Block:
     """Return the caller's answer to a tool call."""
-    block: Block = {"type": "tool_result", "tool_use_id": legal_id(part.call_id)}
+    block: Block = {"type": "tool_result", "tool_use_id": part.call_id}
     content = [
         found for one in part.parts if (found := _block(one, conversation, losses)) is not None
     ]
+    if part.is_error and not content:
+        content.append({"type": "text", "text": FILLER})  # an error without a text is refused
     if content:
         block["content"] = content
     if part.is_error:

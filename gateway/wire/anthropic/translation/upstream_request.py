@@ -13,6 +13,7 @@ from gateway.wire.anthropic.translation.upstream_blocks import (
     write_messages,
     write_texts,
 )
+from gateway.wire.translation.alternating_turns import system_of
 from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
@@ -24,6 +25,7 @@ from gateway.wire.translation.claude import (
     within,
 )
 from gateway.wire.translation.conversation import (
+    MOST_TOOL_NAME_CHARS,
     Conversation,
     OutputFormat,
     Sampling,
@@ -31,7 +33,11 @@ from gateway.wire.translation.conversation import (
     ToolMode,
     ToolSpec,
 )
-from gateway.wire.translation.instructions import system_of
+from gateway.wire.translation.declared_tools import (
+    declared_tools,
+    object_schema,
+    require_legal_name,
+)
 from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.schemas import described
 
@@ -43,7 +49,6 @@ _TIERS = {"default": "standard_only", "standard_only": "standard_only", "auto": 
 _MODES = {ToolMode.AUTO: "auto", ToolMode.NONE: "none", ToolMode.REQUIRED: "any"}
 _WITHOUT_PLACE = ("min_p", "seed", "logit_bias", "top_logprobs", "cache_key", "verbosity")
 _ZERO_IS_NONE = ("presence_penalty", "frequency_penalty")
-_EMPTY_SCHEMA = {"type": "object", "properties": {}}
 
 
 def write_messages_request(
@@ -126,7 +131,7 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
             losses.lose(conversation.name_of("tool_choice"), why="there are no tools")
         return members
     choice = choice_for(conversation, losses, model=model)
-    members["tools"] = [_tool(spec) for spec in conversation.tools]
+    members["tools"] = [_tool(spec, losses) for spec in declared_tools(conversation)]
     is_single = conversation.has_parallel_calls is False
     if choice is None and is_single:
         choice = ToolChoice(mode=ToolMode.AUTO)
@@ -143,12 +148,13 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
     return members
 
 
-def _tool(spec: ToolSpec) -> dict[str, Any]:
+def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any]:
     """Return a function that the caller runs."""
+    require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
     tool: dict[str, Any] = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description
-    tool["input_schema"] = spec.parameters if is_sent(spec.parameters) else _EMPTY_SCHEMA
+    tool["input_schema"] = object_schema(spec, losses)
     if spec.is_strict:
         tool["strict"] = True
     return with_cache(tool, spec.cache_control)

@@ -317,10 +317,15 @@ def _expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int 
     tokens = _turns_expansion(operation, members)
     if tokens is None:
         return None
-    if size_of_value(members.get("tools")) or size_of_value(members.get("functions")):
+    if _has_tools(members):
         tokens += TOOL_PREFACE_TOKENS
     rendered = sum(size_of_value(members.get(name)) for name in _EXPANDED)
     return tokens + rendered * (EXPANDED_TOKENS_PER_BYTE - 1)
+
+
+def _has_tools(members: Mapping[str, msgspec.Raw]) -> bool:
+    """Return True if a request declares tools."""
+    return bool(size_of_value(members.get("tools")) or size_of_value(members.get("functions")))
 
 
 def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
@@ -353,8 +358,11 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
     if is_signed:
         signed = sum(map(_signature_bytes, turns, calls))
         more_tokens += signed * (EXPANDED_TOKENS_PER_BYTE - 1)
-    if _may_name_calls_twice(encoded, turns):
+    is_hidden = _may_name_calls_twice(encoded, turns)
+    if is_hidden:
         more_tokens += len(encoded)
+    if not _has_tools(members) and (is_hidden or any(map(_calls_tools, turns))):
+        more_tokens += TOOL_PREFACE_TOKENS  # Bedrock's translation declares the tools of the calls
     return more_tokens + sum(
         size_of_value(turn.tool_calls)
         + size_of_value(turn.function_call)
@@ -372,6 +380,11 @@ def _may_name_calls_twice(encoded: bytes, turns: list[_Turn]) -> bool:
     return encoded.count(b'"tool_calls"') > named or (
         b"\\u00" in encoded and _ESCAPED_LETTER.search(encoded) is not None
     )
+
+
+def _calls_tools(turn: _Turn) -> bool:
+    """Return True if a turn has a call of a tool."""
+    return any(map(size_of_value, (turn.tool_calls, turn.function_call, turn.arguments)))
 
 
 def _calls_of(turn: _Turn) -> list[_Call]:

@@ -1,0 +1,1 @@
+"""Translated requests of generated conversations, judged by their targets' own published rules."""

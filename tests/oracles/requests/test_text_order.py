@@ -1,0 +1,154 @@
+"""The order of the text in a translated prompt: as the page's table has it, and the same in each
+later turn, so that a cached prefix stays.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from gateway.errors import Untranslatable
+from gateway.wire.anthropic.translation.upstream_request import write_messages_request
+from gateway.wire.bedrock.request import write_converse_request
+from gateway.wire.gemini.request import write_gemini_request
+from gateway.wire.ollama.request import write_ollama_request
+from gateway.wire.openai.chat_translation.request_reader import read_chat_request
+from gateway.wire.openai.chat_translation.request_writer import write_chat_request
+from gateway.wire.translation.conversation import Conversation
+from gateway.wire.translation.losses import Losses
+from tests import factories
+from tests.oracles.requests.conversations import draw
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "translations.md"
+CALL, RESULT = "?", "!"  # in the table
+_BLANK = re.compile(r"\s")
+Texts = list[tuple[str, str]]
+
+
+def _losses() -> Losses:
+    """Return losses that are dropped."""
+    return Losses("one", drops=True)
+
+
+def _converse(conversation: Conversation) -> Any:
+    """Return a request of Converse."""
+    return write_converse_request(conversation, _losses(), model="amazon.nova-pro-v1:0")
+
+
+def _gemini(conversation: Conversation) -> Any:
+    """Return a request of generateContent."""
+    return write_gemini_request(conversation, _losses(), model="gemini-3-pro")
+
+
+WRITERS: dict[str, Callable[[Conversation], Any]] = {
+    "chat server": lambda one: msgspec.Raw(write_chat_request(one, _losses(), model="m")),
+    "Anthropic": lambda one: write_messages_request(one, _losses(), model="claude-opus-4-6"),
+    "Bedrock": _converse,
+    "Gemini": _gemini,
+    "Ollama": lambda one: write_ollama_request(one, _losses()),
+}
+
+
+def written(target: str, body: dict[str, Any]) -> Texts:
+    """Return the texts, calls and results of a chat's translation in order, with their roles."""
+    read = factories.read(json.dumps({"model": "m", **body}).encode())
+    made = WRITERS[target](read_chat_request(read))
+    sent = json.loads(msgspec.json.encode(made))
+    found = [("system", text) for text in _texts(sent.get("system", []))]
+    found += [("system", text) for text in _texts(sent.get("systemInstruction", {}))]
+    for message in sent.get("messages") or sent["contents"]:
+        role = {"model": "assistant"}.get(message["role"], message["role"])
+        found += [(role, text) for text in _texts(message)]
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a value, `CALL` for a call and `RESULT` for a result of a tool."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for one in value:
+            yield from _texts(one)
+    elif value.get("role") == "tool" or not value.keys().isdisjoint(
+        ("toolResult", "functionResponse", "tool_use_id")
+    ):
+        yield RESULT
+    elif not value.keys().isdisjoint(("toolUse", "functionCall", "input", "function")):
+        yield CALL
+    else:
+        for name in ("text", "parts", "content", "tool_calls"):
+            if value.get(name):
+                yield from _texts(value[name])
+
+
+def _shown(texts: Texts) -> str:
+    """Return texts as the page writes them: a role, then its texts; a blank is `_`."""
+    roles: list[tuple[str, str]] = []
+    for role, text in texts:
+        if roles and roles[-1][0] == role:
+            roles[-1] = (role, roles[-1][1] + text)
+        else:
+            roles.append((role, text))
+    return " ".join(f"{role}:{_BLANK.sub('_', text)}" for role, text in roles)
+
+
+def _chat(shown: str) -> dict[str, Any]:
+    """Return the chat that the page writes in this form."""
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    messages: list[dict[str, Any]] = []
+    for one in shown.split():
+        role, _, text = one.partition(":")
+        if text == CALL:
+            messages.append({"role": role, "tool_calls": [call]})
+        else:
+            own = {"tool_call_id": "a"} if role == "tool" else {}
+            messages.append({"role": role, "content": text.replace("_", " "), **own})
+    return {"messages": messages}
+
+
+def _rows() -> tuple[list[str], list[list[str]]]:
+    """Return the targets and the rows of the page's table."""
+    section = PAGE.read_text().partition("## Order of the text")[2].partition("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")]
+    head, _, *rows = [[cell.strip(" `") for cell in line.strip("|").split("|")] for line in lines]
+    return head[1:], rows
+
+
+def test_the_page_and_the_translations_have_one_order() -> None:
+    """The page is the promise that no text moves before a cached part."""
+    targets, rows = _rows()
+    assert targets == list(WRITERS)
+    assert len(rows) >= 6
+    for asked, *sent in rows:
+        made = [_shown(written(target, _chat(asked))) for target in targets]
+        assert made == sent, asked
+
+
+@pytest.mark.parametrize("target", WRITERS)
+def test_a_longer_conversation_begins_with_the_shorter_ones_text(target: str) -> None:
+    """A provider's cache of the turns before serves the next one; the last turn may still grow."""
+    compared = 0
+    for seed in range(0, 600, 3):
+        body = json.loads(draw(seed)[1])
+        roles = [one["role"] for one in body["messages"]]
+        at = next((n for n, one in enumerate(roles) if one not in ("system", "developer")), 0)
+        before: Texts | None = None
+        for end in range(at + 1, len(body["messages"]) + 1):
+            try:
+                now = written(target, {"messages": body["messages"][:end]})
+            except Untranslatable:  # a call waits for its result
+                continue
+            if before is not None:
+                kept = before
+                while kept and kept[-1][0] == before[-1][0]:
+                    kept = kept[:-1]
+                assert now[: len(kept)] == kept, (seed, end)
+                compared += 1
+            before = now
+    assert compared > 100
