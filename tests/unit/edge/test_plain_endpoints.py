@@ -128,7 +128,7 @@ class World:
             "server": ("x", 80),
             "client": ("x", 1),
             "headers": [(b"authorization", b"Bearer " + KEY.encode()), (b"host", b"x")],
-            "state": {"request_id": factories.REQUEST_ID},  # the edge sets it
+            "state": {"request_id": factories.REQUEST_ID, "is_anthropic": False},  # of the edge
         }
         sent: list[Any] = []
 
