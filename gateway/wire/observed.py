@@ -284,7 +284,7 @@ class Observed(msgspec.Struct, kw_only=True):
     def _note_dearer(self, usage: TokenUsage | None) -> None:
         """Record a final usage beside others, if it can be true."""
         if usage is not None and self._can_be_true(usage):
-            self.dearest = usage if self.dearest is None else dearer(self.dearest, usage)
+            self.note_least(usage)
 
     @contextmanager
     def behind_end(self) -> Iterator[None]:

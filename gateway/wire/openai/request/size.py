@@ -378,7 +378,7 @@ def _may_name_calls_twice(encoded: bytes, turns: list[_Turn]) -> bool:
     """
     named = sum(turn.tool_calls is not _ABSENT for turn in turns)
     return encoded.count(b'"tool_calls"') > named or (
-        b"\\u00" in encoded and _ESCAPED_LETTER.search(encoded) is not None
+        encoded.find(b"\\u00") >= 0 and _ESCAPED_LETTER.search(encoded) is not None
     )
 
 
