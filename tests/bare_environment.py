@@ -1,11 +1,7 @@
-"""The variables of this process that a program with an environment of its own needs too: the
-places of programs, and the moved clock of `tests.days`.
-"""
+"""The one variable of this process that a program with an environment of its own needs too."""
 
 from __future__ import annotations
 
 import os
 
-BARE = {
-    name: os.environ[name] for name in ("PATH", "LD_PRELOAD", "SHIFTED_CLOCK") if name in os.environ
-}
+BARE = {"PATH": os.environ["PATH"]}

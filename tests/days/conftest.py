@@ -60,7 +60,8 @@ def calendar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calendar]:
     with pytest.MonkeyPatch.context() as patch, home_of_server() as home:
         shifted = ShiftedClock(home)
         shifted.move_to(next(iter(MOMENTS.values())))
-        patch.syspath_prepend(shifted.packages)
+        shifted.write_postgres(home / "packages")
+        patch.syspath_prepend(home / "packages")
         with EmbeddedPostgres(home) as server:
             folder = tmp_path_factory.mktemp("calendar")
             made = Calendar(folder / "home", server.start(), shifted)

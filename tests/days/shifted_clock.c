@@ -1,8 +1,8 @@
-/* Moves the wall clock of a process tree; the monotonic clock stays real.
+/* Moves the wall clock of each process that preloads it; the monotonic clock stays real.
  *
- * Preloaded (LD_PRELOAD). SHIFTED_CLOCK names a file of one page that begins with the shift in
- * seconds as text: whoever rewrites it moves the clock of running processes. Waits with absolute
- * deadlines are not shifted: Python, libuv and Postgres wait by the monotonic clock or for a time.
+ * SHIFT is the path of a file of one page that begins with the shift in seconds as text: whoever
+ * rewrites it moves the clock of running processes. Waits with absolute deadlines are not shifted:
+ * Python, libuv and Postgres wait by the monotonic clock or for a time.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,8 +19,7 @@ static const char *shift;
 __attribute__((constructor)) static void prepare(void) {
     if (real_clock_gettime) return;
     real_clock_gettime = dlsym(RTLD_NEXT, "clock_gettime");
-    const char *path = getenv("SHIFTED_CLOCK");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int file = open(SHIFT, O_RDONLY | O_CLOEXEC);
     if (file < 0) return;
     void *page = mmap(0, 4096, PROT_READ, MAP_SHARED, file, 0);
     if (page != MAP_FAILED) shift = page;

@@ -1,8 +1,4 @@
-"""Moves the wall clock of programs: a library that is preloaded reads the shift from a file.
-
-The embedded Postgres starts with a minimal environment. So a package in the place of its wheel has
-the same programs, which preload the library first.
-"""
+"""Moves the wall clock of programs: a library that is preloaded reads the shift from a file."""
 
 from __future__ import annotations
 
@@ -21,17 +17,10 @@ class ShiftedClock:
 
     def __init__(self, folder: Path) -> None:
         """Compile the library into a folder that every account may read."""
-        self._file, self._library = folder / "shift", folder / "shifted_clock.so"
+        self._file, self.library = folder / "shift", folder / "shifted_clock.so"
         self._file.write_bytes(b"0".ljust(mmap.PAGESIZE, b"\0"))
-        command = ["cc", "-shared", "-fPIC", "-O2", "-o", str(self._library), str(SOURCE)]
-        subprocess.run([*command, "-ldl"], check=True)
-        self.packages = folder / "packages"
-        self._write_postgres(self.packages / WHEEL)
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Return the variables that shift the clock of a program and of its children."""
-        return {"LD_PRELOAD": str(self._library), "SHIFTED_CLOCK": str(self._file)}
+        command = ["cc", "-shared", "-fPIC", "-O2", f'-DSHIFT="{self._file}"', str(SOURCE)]
+        subprocess.run([*command, "-o", str(self.library), "-ldl"], check=True)
 
     def move_to(self, moment: datetime) -> None:
         """Set the clock of all its programs, running ones too."""
@@ -39,18 +28,22 @@ class ShiftedClock:
         with self._file.open("r+b") as file:
             file.write(b"%d\0" % shift_s)
 
-    def _write_postgres(self, package: Path) -> None:
-        """Write a package whose Postgres reads this clock; the wheel's own programs do the work."""
+    def write_postgres(self, packages: Path) -> None:
+        """Write a package in the place of the embedded Postgres' wheel: the same programs, which
+        preload the library first. For the tests that move no clock but Postgres'.
+        """
+        package = packages / WHEEL
         spec = find_spec(WHEEL)
         assert spec is not None, "the tests need the embedded Postgres"
         assert spec.submodule_search_locations is not None
         package.mkdir(parents=True)
         (package / "__init__.py").touch()
-        shifted = " ".join(f"{name}='{value}'" for name, value in self.environment.items())
         for initdb in Path(spec.submodule_search_locations[0]).glob("pginstall*/bin/initdb"):
             binaries = package / initdb.parent.parent.name / "bin"
             binaries.mkdir(parents=True)
             for program in initdb.parent.iterdir():
                 wrapper = binaries / program.name
-                wrapper.write_text(f"#!/bin/sh\nexec env {shifted} '{program}' \"$@\"\n")
+                wrapper.write_text(
+                    f"#!/bin/sh\nexec env LD_PRELOAD='{self.library}' '{program}' \"$@\"\n"
+                )
                 wrapper.chmod(0o755)
