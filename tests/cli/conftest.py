@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,14 @@ class Cli:
         ran = self(*arguments, given=given)
         assert ran.code == 0, ran
         return ran.out
+
+
+    def month_check(self, month: str, check: str) -> str:
+        """Return the status of one check of `month status`. Others may depend on the day: a bill
+        is missed once the month is over.
+        """
+        rows = json.loads(self("month", "status", month, "--format", "json").out)
+        return next(str(row["status"]) for row in rows if row["check"] == check)
 
 
 @pytest.fixture
