@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from random import Random
 from typing import Any
@@ -316,24 +316,22 @@ def test_every_outcome_has_a_reason_for_being_unknown() -> None:
 # ---- month status
 
 
-NOVEMBER = date(2026, 11, 1)
-
-
-def findings(finance: Reports) -> dict[str, str]:
+def findings(finance: Reports, month: date) -> dict[str, str]:
     """The checks that found something, by name."""
-    checks = finance.month_status(NOVEMBER).checks
+    checks = finance.month_status(month).checks
     return {check.name: check.finding for check in checks if check.status != "ok"}
 
 
 def test_a_clean_month_has_no_finding(finance: Reports, write: Write, database: Database) -> None:
     """The list must be able to be empty, or it will not be read."""
+    now = datetime.now(UTC)  # a month that is over lacks a bill
     write(
-        event(1),
-        event(2, is_demo=True, **CUT),
-        event(3, at=NOON - timedelta(days=60), **CUT),
+        event(1, at=now),
+        event(2, at=now, is_demo=True, **CUT),
+        event(3, at=now - timedelta(days=60), **CUT),
     )
-    status = finance.month_status(NOVEMBER)
-    assert findings(finance) == {}
+    status = finance.month_status(now.date().replace(day=1))
+    assert findings(finance, status.month) == {}
     assert (status.state, status.has_findings) == ("open", False)
     assert all(not check.remedy for check in status.checks)
 
@@ -342,14 +340,16 @@ def test_the_open_items_of_a_month_are_named(
     finance: Reports, write: Write, database: Database
 ) -> None:
     """Each line is one thing somebody can do something about."""
+    now = datetime.now(UTC)
+    month = now.date().replace(day=1)
     write(
-        event(1, **CUT),
-        event(2, is_stand_in_price=True),
-        event(3, is_suspect=True),
-        event(4, price_id=None),
-        event(5, is_self_hosted=True, deployment="qwen-eu"),
+        event(1, at=now, **CUT),
+        event(2, at=now, is_stand_in_price=True),
+        event(3, at=now, is_suspect=True),
+        event(4, at=now, price_id=None),
+        event(5, at=now, is_self_hosted=True, deployment="qwen-eu"),
     )
-    Ledger(database).write_documents([encode_event(event(2, cost_nusd=1)), b"junk"])
+    Ledger(database).write_documents([encode_event(event(2, at=now, cost_nusd=1)), b"junk"])
     with database.begin() as connection:
         connection.execute(
             text("UPDATE tollgate.dirty_hours SET noted_at = now() - interval '1 day'")
@@ -361,7 +361,7 @@ def test_the_open_items_of_a_month_are_named(
                 "(gen_random_uuid(), 'b', now(), 'lost')"
             )
         )
-    assert findings(finance) == {
+    assert findings(finance, month) == {
         "unsettled-events": "1 attempt(s) of unknown cost; $0.000005000 is held for them",
         "unknown-share": "20.00 % of 5 attempts",
         "unpriced-models": "1 attempt(s) without a price: gpt-5.5",
@@ -374,7 +374,7 @@ def test_the_open_items_of_a_month_are_named(
         "lost-journals": "1 lost in this time: their unwritten events are not in the ledger",
         "dirty-hours": "1 hour(s) wait to be summed up: totals are right but slow",
     }
-    open_checks = [check for check in finance.month_status(NOVEMBER).checks if check.status != "ok"]
+    open_checks = [check for check in finance.month_status(month).checks if check.status != "ok"]
     assert all(check.remedy for check in open_checks)
 
 

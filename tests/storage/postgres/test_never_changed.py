@@ -148,7 +148,7 @@ def test_the_default_partition_is_counted_by_the_gateway_too(
         return read_state(gateway, partitions_until=LATE.date()).default_partition_rows
 
     assert waiting() == 0
-    Ledger(gateway).write([event(1, at=LATE), event(2)])
+    Ledger(gateway).write([event(1, at=LATE), event(2, at=datetime.now(UTC))])
     assert waiting() == 1
     partitions.ensure_months(gateway, first=LATE.date(), last=LATE.date())
     assert waiting() == 0

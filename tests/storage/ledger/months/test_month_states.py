@@ -42,18 +42,21 @@ def close(database: Database, month: date) -> MonthClose:
 
 def test_a_month_that_is_over_is_provisional_without_any_job(database: Database) -> None:
     """A job that did not run would leave the wrong state."""
-    Ledger(database).write([event(1, at=moment(OCTOBER)), event(2)])
-    assert states(database) == {OCTOBER: "provisional", date(2026, 11, 1): "open"}
+    now = datetime.now(UTC)
+    Ledger(database).write([event(1, at=moment(OCTOBER)), event(2, at=now)])
+    assert states(database) == {OCTOBER: "provisional", now.date().replace(day=1): "open"}
     close(database, OCTOBER)
     assert states(database)[OCTOBER] == "closed"
 
 
 def test_months_close_oldest_first_and_only_when_they_are_over(database: Database) -> None:
     """A month before a closed one could not change any more, though it was never checked."""
-    Ledger(database).write([event(1, at=moment(AUGUST)), event(2, at=moment(OCTOBER)), event(3)])
+    now = datetime.now(UTC)
+    moments = (moment(AUGUST), moment(OCTOBER), now)
+    Ledger(database).write([event(n, at=at) for n, at in enumerate(moments)])
     for month, why in (
         (OCTOBER, "oldest first: 2026-08 comes next"),
-        (date(2026, 11, 1), "2026-11 is not over"),
+        (now.date().replace(day=1), f"{now:%Y-%m} is not over"),
     ):
         with pytest.raises(OperatorError, match=why):
             close(database, month)
