@@ -42,7 +42,6 @@ class Cli:
         assert ran.code == 0, ran
         return ran.out
 
-
     def month_check(self, month: str, check: str) -> str:
         """Return the status of one check of `month status`. Others may depend on the day: a bill
         is missed once the month is over.

@@ -114,7 +114,8 @@ def test_a_deployment_is_readmitted_with_a_reason(applied: Cli, database: Databa
     )
     applied.ok("policy", "readmit", "gpt-eu", "--reason", "a wrong header")
     assert EjectionStore(database).stated_places() == {}
-    report = json.loads(applied(*ASKED, "--format", "json").out)
+    month = f"{datetime.now(UTC):%Y-%m}"
+    report = json.loads(applied(*ASKED, "--month", month, "--format", "json").out)
     (shown,) = report["Contradictions"]
     assert (shown["stated"], shown["promised"]) == ("us", "eu")
     assert shown["taken in again"].endswith("a wrong header")

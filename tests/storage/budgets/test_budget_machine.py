@@ -219,13 +219,15 @@ class BudgetMachine(RuleBasedStateMachine):
     @rule(account=st.sampled_from([HARD, SMALL]), amount=st.integers(1, 300))
     def grant(self, account: str, amount: int) -> None:
         """Grant more for this period, until tomorrow by the server's clock."""
-        BudgetStore(self.database).grant(
+        granted = BudgetStore(self.database).grant(
             self._account(account), amount, expires_at=None, reason="x", now=NOW
         )
         with self.database.begin() as connection:
             connection.execute(
-                text("UPDATE tollgate.budget_grants SET expires_at = :at WHERE expires_at > now()"),
-                {"at": datetime.now(UTC) + timedelta(days=1)},
+                text(
+                    "UPDATE tollgate.budget_grants SET expires_at = :at WHERE grant_id = :granted"
+                ),
+                {"at": datetime.now(UTC) + timedelta(days=1), "granted": granted.grant_id},
             )
         self.grants[account] += amount
 

@@ -360,8 +360,11 @@ def test_an_account_of_a_rule_for_each_is_granted_to_after_its_first_request(
     Ledger(database).write([spending(1, 5, hold(0, account_id="own name:shop"))])
     granted = BudgetStore(database).grant("own name:shop", 5, expires_at=None, reason="x", now=NOW)
     assert granted.ends_at == DECEMBER
-    assert rows(database, "SELECT account, owner, granted_usd * 1e9 FROM finance.budgets") == [
-        ("own name:shop", "shop", 5)
+    assert rows(database, "SELECT account, owner FROM finance.budgets") == [
+        ("own name:shop", "shop")
+    ]
+    assert rows(database, "SELECT account, amount_usd * 1e9 FROM finance.budget_grants") == [
+        ("own name:shop", 5)
     ]
 
 
