@@ -116,6 +116,9 @@ def case(seed: int, number: int) -> Case:
         day=TODAY + timedelta(days=draw.choice((0, 0, 0, 45, 200))),
         dialect=draw.choice(DIALECTS),
     )
+    behaviours = tuple(draw.choice(BEHAVIOURS) for _ in document["deployments"])
+    if number % 8 == 7:
+        behaviours = _without_places(draw, document)
     edited = deepcopy(document)
     for _ in range(draw.randint(1, 2)):
         _edit(draw, edited)
@@ -123,7 +126,7 @@ def case(seed: int, number: int) -> Case:
         number=number,
         document=document,
         ask=ask,
-        behaviours=tuple(draw.choice(BEHAVIOURS) for _ in document["deployments"]),
+        behaviours=behaviours,
         edited=edited,
         edits_in_flight=draw.random() < 0.3,
     )
@@ -157,6 +160,22 @@ def policy(draw: Random) -> dict[str, Any]:
         team["residency"] = rule(draw, document)
     document["teams"] = [team]
     return document
+
+
+def _without_places(draw: Random, document: dict[str, Any]) -> tuple[str, ...]:
+    """Leave one server of no place, which states one, where any place is allowed: often a model of
+    Ollama's cloud, behind an own server or not. Return the server's behaviour.
+    """
+    document["classes"] = {label: {"regions": ["any"]} for label in document["classes"]}
+    document["data_tags"] = {tag: {} for tag in document.get("data_tags", {})}
+    document["teams"][0].pop("residency", None)
+    (one, *_) = document["deployments"]
+    one["region"] = draw.choice(("global", "unknown"))
+    if draw.random() < 0.5 and one["provider"] not in COMPANIES:
+        one |= {"provider": "ollama", "self_hosted": draw.random() < 0.5}
+    document["deployments"] = [one]
+    document["routes"][0]["deployments"] = [one["name"]]
+    return ("lies",)
 
 
 def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> dict[str, Any]:

@@ -167,6 +167,9 @@ class Endpoint:
                 return _bytes("302 Found", {}, f"location: {self.elsewhere}\r\n")
             case "fails":
                 return _bytes("500 Internal Server Error", {"error": {"message": "no"}})
+            case "lies" if path.endswith("/api/chat"):
+                self.stated = "unknown"  # Ollama's cloud answered, not this server
+                return _bytes("200 OK", {**answer, "remote_host": "https://ollama.com:443"})
             case "lies" if "usage" in answer and not path.endswith("/converse"):
                 self.stated = "global"  # `inference_geo` stands in these dialects alone
                 usage = {**answer["usage"], "inference_geo": "global"}

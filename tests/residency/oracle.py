@@ -235,7 +235,8 @@ def contradicts(
     """Return whether an answer from this place breaks the promise or the rules of a request."""
     promised = deployment["region"]
     if stated in PLACELESS:
-        return promised not in PLACELESS
+        is_elsewhere = stated == "unknown" and is_self_hosted(deployment)  # one's own server is not
+        return is_elsewhere or promised not in PLACELESS
     world = World(document.get("regions", {}))
     if promised not in PLACELESS and not world.touches(stated, promised):
         return True
