@@ -26,11 +26,14 @@ SEED = int(os.environ.get("TOLLGATE_TEST_SEED", "20261120"))
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 
 # The `ci` profile draws the same examples each time: a red build is a change's fault. `explore`
-# draws new ones and prints the reproduction of a failure.
-hypothesis.settings.register_profile(
-    "ci", derandomize=True, deadline=None, print_blob=True, max_examples=100
-)
-hypothesis.settings.register_profile("explore", deadline=None, print_blob=True, max_examples=2000)
+# draws new ones and prints the reproduction of a failure. A busy machine draws slowly.
+ALWAYS = {
+    "deadline": None,
+    "print_blob": True,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+}
+hypothesis.settings.register_profile("ci", derandomize=True, max_examples=100, **ALWAYS)
+hypothesis.settings.register_profile("explore", max_examples=2000, **ALWAYS)
 hypothesis.settings.load_profile(PROFILE)
 
 # A suite in the background, or under `nohup`, ignores these, and children inherit that. They do not

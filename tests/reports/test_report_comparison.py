@@ -164,7 +164,10 @@ def test_why_names_team_model_volume_and_price(finance: Reports, write: Write) -
     assert report.notes[0].endswith("mostly by price.")
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(seed=st.integers(0, 2**32))
 def test_the_parts_of_any_change_add_up(seed: int) -> None:
     """Finance adds the columns in a spreadsheet."""

@@ -45,7 +45,10 @@ def known(write: Write, database: Database, rng: Random) -> list[UsageEvent]:
     return events
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(
     by=some_dimensions,
     month=st.sampled_from(["all", "2026-11", "2026-10", "2026-01", "2026-10-05/2026-11-10"]),
@@ -93,7 +96,10 @@ def test_a_total_is_the_sum_of_its_events(
             assert sum(parts) == (report.total[name] or 0), name
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(name=st.sampled_from(SPLITS), data=st.data())
 def test_a_row_opens_exactly_its_events(
     finance: Reports, known: list[UsageEvent], name: Split, data: st.DataObject

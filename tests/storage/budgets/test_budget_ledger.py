@@ -239,7 +239,7 @@ def test_a_period_begun_by_its_first_event_is_known_by_its_rule(database: Databa
 
 
 @settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )  # each try is rolled back
 @given(
     moment=st.datetimes(datetime(2024, 1, 1), datetime(2029, 1, 1), timezones=st.just(UTC)),
