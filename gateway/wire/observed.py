@@ -61,7 +61,9 @@ class Observed(msgspec.Struct, kw_only=True):
     """The observations of one answer.
 
     `final` is the upstream's final usage. Text is kept only if `collects_text` (an upstream without
-    running usage), in memory, bounded, and never shown by `repr`.
+    running usage), in memory, bounded, and never shown by `repr`. `counts_each_piece`: the gateway
+    asked for a usage beside each piece, so a running one of 0 output tokens says that there are
+    none yet.
     """
 
     final: TokenUsage | None = None
@@ -92,6 +94,7 @@ class Observed(msgspec.Struct, kw_only=True):
     end_mark: bytes = b""  # the event that ends a stream and says nothing else
     engine_queue_s: float | None = None  # the queue time that the engine reports
     collects_text: bool = False
+    counts_each_piece: bool = False
     output_bytes: int = 0  # of the answer's text; counted only if `collects_text`
     # The provider's own tool calls that were seen in the answer, by their counts' names.
     calls: dict[str, int] = {}
@@ -150,7 +153,7 @@ class Observed(msgspec.Struct, kw_only=True):
         running = self.running
         if running is None or running.has_unread:
             return running
-        is_first = running.output_tokens == 0 and not (self.is_done or self.is_whole)
+        is_first = self._is_first(running) and not (self.is_done or self.is_whole)
         is_least = self._behind or self.is_unfinished or is_first
         return replace(running, **_NO_ANSWER) if is_least else running
 
@@ -173,7 +176,11 @@ class Observed(msgspec.Struct, kw_only=True):
         if self._behind or self.is_done or self.is_whole:
             return bool(self._behind)
         running = self.running
-        return running is not None and running.output_tokens == 0
+        return running is not None and self._is_first(running)
+
+    def _is_first(self, running: TokenUsage) -> bool:
+        """Return True if a running usage may be one that stands before the answer."""
+        return running.output_tokens == 0 and not self.counts_each_piece
 
     @property
     def is_cut(self) -> bool:

@@ -115,6 +115,28 @@ def test_without_a_last_usage_the_text_is_counted_and_the_prompt_known(reader: s
     assert made.usage.cached_input_tokens == 900
 
 
+@pytest.mark.parametrize(
+    ("is_asked", "source"), [(True, UsageSource.DERIVED), (False, UsageSource.UNKNOWN)]
+)
+def test_no_output_yet_is_a_figure_where_each_piece_has_one(
+    is_asked: bool, source: UsageSource
+) -> None:
+    """vLLM's first chunk, before a cut: the scenario `cuts` found it held. Of another server it may
+    stand for any answer.
+    """
+    stream = chat_stream(
+        model="m", wants_usage=True, wants_running_usage=False, asked_running_usage=is_asked
+    )
+    first = {
+        "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}}],
+        "usage": {"prompt_tokens": 437, "completion_tokens": 0, "total_tokens": 437},
+    }
+    seen = fed(stream, first)
+    made = made_of(seen)
+    assert (made.source, made.usage.input_tokens) == (source, 437)
+    assert made.usage.output_tokens == (0 if is_asked else None)
+
+
 @pytest.mark.parametrize("reader", READERS)
 def test_a_prompt_of_0_at_the_end_yields_to_the_first_figures(reader: str) -> None:
     """The lifetimes of its writes too, which have rates of their own."""

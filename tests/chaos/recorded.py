@@ -106,8 +106,11 @@ def read(case: str) -> Recorded:
     values = [_value_of(event, name) for event in events]
     usage_of, has_text = READERS.get(name, (_openai_usage, _has_openai_text))
     usages = [usage_of(value) for value in values]
+    request = json.loads((folder / "request.json").read_text())
+    is_hidden = False
     if name == "anthropic":
         usages = [_with_prompt(usage, values[0]) for usage in usages]
+        is_hidden = "thinking" in request  # the tokens of thinking; its text is a summary of it
     if name == "triton":
         usages = _summed(usages)
     has_done = [
@@ -123,12 +126,12 @@ def read(case: str) -> Recorded:
     return Recorded(
         case=case,
         path=PATHS.get(operation, "/v1/chat/completions"),
-        request=json.loads((folder / "request.json").read_text()),
+        request=request,
         events=events,
         usage=tuple(usages),
         hints=tuple(b'"x_groq":' in event and b'"usage":' in event for event in events),
         has_done=tuple(has_done),
-        has_text=tuple(map(has_text, values)),
+        has_text=tuple(not is_hidden and has_text(value) for value in values),
     )
 
 

@@ -599,7 +599,11 @@ def chat_stream(
         wants_running_usage=wants_running_usage,
         asked_running_usage=asked_running_usage,
         cuts_timings=cuts_timings,
-        observed=Observed(collects_text=collects_text, end_mark=DONE_EVENT),
+        observed=Observed(
+            collects_text=collects_text,
+            counts_each_piece=asked_running_usage,
+            end_mark=DONE_EVENT,
+        ),
         choices=choices,
         _splitter=EventSplitter(),
     )
