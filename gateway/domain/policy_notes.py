@@ -30,6 +30,7 @@ Path: TypeAlias = tuple[str | int, ...]
 Note: TypeAlias = tuple[Path, str]
 MOST_PATTERNS = 500  # each alias is compared with so many; with all, 20,000 would take two minutes
 OF_ONE_VERSION = "/openai/deployments/"  # Azure OpenAI's addresses of one deployment
+_MODEL_IN_PATH = ("gemini", "vertex")
 # Cost centres of these names are served: reports and exports show them as any other.
 _WORDS_OF_REPORTS = {
     "all": "the word of 'report schedule add' for each cost centre",
@@ -364,9 +365,16 @@ def _on_cost_centres(policy: Policy) -> Iterator[Note]:
 
 
 def _on_names(policy: Policy) -> Iterator[Note]:
-    """Yield notes on names that a place cannot tell from another thing: a project that no header
-    can name, and a cost centre that is called as a word of the reports.
+    """Yield notes on names that a place cannot tell from another thing: a model of Google's with
+    the path before it, a project that no header can name, and a cost centre that is called as a
+    word of the reports.
     """
+    for at, deployment in enumerate(policy.deployments.values()):
+        if deployment.provider in _MODEL_IN_PATH and "/" in deployment.model:
+            message = (
+                f"the address has the path of models; write '{deployment.model.split('/')[-1]}'"
+            )
+            yield ("deployments", at, "model"), message
     for at, team in enumerate(policy.teams.values()):
         for index, project in enumerate(team.projects):
             if project.endswith(" "):

@@ -114,6 +114,16 @@ def test_a_cost_centre_called_as_a_word_of_the_reports_is_noted(name: str) -> No
     ]
 
 
+@pytest.mark.parametrize("model", ["models/gemini-2.5-flash", "google/gemini-2.5-flash"])
+def test_a_model_of_gemini_with_its_path_is_noted(model: str) -> None:
+    """Google's list has names with `models/`, and its address has that already: a 404."""
+    text = changed("provider: openai\n", "provider: gemini\n", text=ALLOWED)
+    price = "price: {input_usd_per_mtok: 1, output_usd_per_mtok: 1}"
+    named = changed("model: gpt-5.5\n", f"model: {model}\n    {price}\n", text=text)
+    (found,) = (note for note in parse(named).notes if note.field == "deployments[1].model")
+    assert "write 'gemini-2.5-flash'" in found.message
+
+
 def texts_of(node: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Yield the path of each text in a document."""
     members = node.items() if isinstance(node, dict) else enumerate(node)
