@@ -85,7 +85,7 @@ def test_requests_that_wait_outside_of_the_queue_are_in_no_batch(network: float)
 
 
 def test_a_rate_without_bounds_is_no_price() -> None:
-    """Where the requests at work hardly vary, the output token and its step cannot be told apart:
+    """Where the requests at work hardly vary, the output token and its step cannot be separated:
     rates of 74 to 7,545 tokens a second became prices, one with no upper end.
     """
     load = LoadRange(prompt=512, answer=64, concurrency=16)
