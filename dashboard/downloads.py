@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from dashboard.filters import dataset
+from gateway.domain.names import file_part
 from gateway.reports import Report, to_csv
 
 MOST_ATTEMPTS = 500_000  # in one file of a page: it is made in the memory of the dashboard
@@ -22,12 +23,13 @@ def csv_button(
 ) -> None:
     """Show a button at a place of the page that saves a report as `tollgate-NAME-DATASET.csv`.
 
-    A function makes the file when it is asked for. The page is not run again.
+    A name may have a tag's key in it, which callers choose. A function makes the file when it is
+    asked for. The page is not run again.
     """
     place.download_button(
         label,
         to_csv(report) if isinstance(report, Report) else report,
-        file_name=f"tollgate-{name}-{dataset()}.csv",
+        file_name=f"tollgate-{file_part(name)}-{dataset()}.csv",
         mime="text/csv",
         icon=":material/download:",
         on_click="ignore",

@@ -52,7 +52,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     act: Callable[[argparse.Namespace], int] = options.act
     try:
-        return act(options)
+        code = act(options)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader, such as `head`, has had enough; the interpreter's own flush would fail again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except EngineError as error:
         print(f"\n{printable(named(str(error)))}", file=sys.stderr)
         return error.exit_code

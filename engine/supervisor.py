@@ -169,7 +169,7 @@ class _Supervisor:
         self._stop = StopRequests()
         self._waits = RestartWaits()
         self._was_ready = False
-        self._like_ends, self._last_code = 0, 0
+        self._like_ends, self._last_code = 0, 0  # the first end is one, whatever its code
         # Polled, because the kernel's PR_SET_PDEATHSIG would fire when the *thread* that started us
         # ends.
         self._parent = os.getppid() if supervised.is_bound_to_parent else None
@@ -190,19 +190,19 @@ class _Supervisor:
                 return max(1, abs(code))
             if obstacle is None and self._is_hopeless(code):
                 _say(f"{problem} {MOST_LIKE_ENDS} times, never ready. It is not started again.")
-                return code
+                return max(1, code)
             wait_s = self._waits.next_s()
             _say(f"{problem}. Starting it again in {wait_s:g} s.")
             self._sleep(wait_s)
         return 0
 
     def _is_hopeless(self, code: int) -> bool:
-        """Count an end; return True after `MOST_LIKE_ENDS` with one exit code. The code of a signal
-        is negative, or from 128 on behind a shell; 0 is no error.
+        """Count an end; return True after `MOST_LIKE_ENDS` with one exit code, also 0: `-- --help`
+        prints and ends. The code of a signal is negative, or from 128 on behind a shell.
         """
         self._like_ends = self._like_ends + 1 if code == self._last_code else 1
         self._last_code = code
-        return 0 < code < 128 and not self._was_ready and self._like_ends >= MOST_LIKE_ENDS
+        return 0 <= code < 128 and not self._was_ready and self._like_ends >= MOST_LIKE_ENDS
 
     def _run_once(self) -> tuple[int, str | None]:
         """Run the program once; return its exit code and the reason of its end, None if an end was

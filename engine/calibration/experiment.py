@@ -49,6 +49,10 @@ class WindowTimes:
     by_client: LoadWindow
     queued: int = 0
     """The requests in the engine's queue, their median over the time; 0 without `by_engine`."""
+    most_at_work: int | None = None
+    """The most requests at work at once, but for a hundredth of the time; None without
+    `by_engine`.
+    """
 
     def by(self, clock: Clock) -> LoadWindow | None:
         """Return the window by one clock."""
@@ -128,7 +132,7 @@ def window_times(
     at_once = client_s / run.duration_s
     own = [engine_times(one) for one in requests] if has_known_times else []
     known = [one for one in own if one is not None]
-    by_engine, queued = None, 0
+    by_engine, queued, most = None, 0, None
     if known and len(known) == len(requests):
         engine_s, queued_s = sum(one.work_s for one in known), sum(one.queue_s for one in known)
         if not 0 < engine_s <= engine_s + queued_s <= MOST_ENGINE_SHARE * client_s:
@@ -137,7 +141,13 @@ def window_times(
                 f" requests that took {client_s:.3g} s in all. Nothing was calibrated. Check the "
                 "clock and the metrics of the engine."
             )
-        queued = median_queue(requests, known, run.duration_s)
+        ended_s = [one.ended_s for one in requests]
+        works = [(end - one.work_s, end) for end, one in zip(ended_s, known, strict=True)]
+        waits = [(start - one.queue_s, start) for (start, _), one in zip(works, known, strict=True)]
+        # The median leaves out the end of a run, when the queue drains, and the short waits for
+        # the end of a step. The network's way back is small beside a queue that counts.
+        queued = most_at_once(waits, run.duration_s, share=0.5)
+        most = most_at_once(works, run.duration_s, share=0.99)
         # The rest of the client's time a request is in the network or in the engine's queue.
         at_work = at_once * min(1.0, engine_s / client_s)
         by_engine = _loaded(requests, at_work, engine_s)
@@ -146,6 +156,7 @@ def window_times(
         by_engine=by_engine,
         by_client=_loaded(requests, at_once, client_s),
         queued=queued,
+        most_at_work=most,
     )
 
 
@@ -172,30 +183,25 @@ def engine_times(request: MeasuredRequest) -> EngineTimes | None:
     return EngineTimes(work_s=(first + (writing or 0.0)) / 1000, queue_s=queue / 1000)
 
 
-def median_queue(
-    requests: Sequence[MeasuredRequest], times: Sequence[EngineTimes], duration_s: float
-) -> int:
-    """Return the median, over the time of a run, of how many requests waited to be scheduled.
-
-    The median leaves out the end of a run, when the queue drains, and the short waits for the end
-    of a step. The network's way back is small beside a queue that counts.
-    """
-    changes: list[tuple[float, int]] = []
-    for request, one in zip(requests, times, strict=True):
-        scheduled_s = request.ended_s - one.work_s
-        changes += [(scheduled_s - one.queue_s, 1), (scheduled_s, -1)]
+def most_at_once(spans: Sequence[tuple[float, float]], duration_s: float, *, share: float) -> int:
+    """Return how many spans of time are open at once at most, in a share of `duration_s`."""
+    changes = sorted(
+        (moment_s, change)
+        for opened_s, closed_s in spans
+        for moment_s, change in ((opened_s, 1), (closed_s, -1))
+    )
     spent_s: dict[int, float] = {}
-    waiting, last_s = 0, 0.0
-    for moment_s, change in sorted(changes):
-        spent_s[waiting] = spent_s.get(waiting, 0.0) + max(0.0, moment_s - last_s)
-        waiting, last_s = waiting + change, max(last_s, moment_s)
+    count, last_s = 0, 0.0
+    for moment_s, change in changes:
+        spent_s[count] = spent_s.get(count, 0.0) + max(0.0, moment_s - last_s)
+        count, last_s = count + change, max(last_s, moment_s)
     spent_s[0] = spent_s.get(0, 0.0) + max(0.0, duration_s - last_s)
     passed_s = 0.0
-    for waiting in sorted(spent_s):
-        passed_s += spent_s[waiting]
-        if passed_s >= sum(spent_s.values()) / 2:
+    for count in sorted(spent_s):
+        passed_s += spent_s[count]
+        if passed_s >= share * sum(spent_s.values()):
             break
-    return waiting
+    return count
 
 
 def _milliseconds(metrics: Any, name: str) -> float | None:

@@ -45,11 +45,14 @@ class FittedCalibration:
     @property
     def running(self) -> float:
         """Return how many requests ran at once at the full concurrency: those in flight without
-        those in the engine's queue. The network keeps its part, which is in no weight.
+        those in the engine's queue, and never more than were at work at once. The network keeps its
+        part, which is in no weight; a slow server may keep requests outside of the queue.
         """
-        most = max(one.planned.streams for one in self.windows)
-        queued = median(one.queued for one in self.windows if one.planned.streams == most)
-        return max(1.0, self.load.concurrency - queued)
+        streams = max(one.planned.streams for one in self.windows)
+        full = [one for one in self.windows if one.planned.streams == streams]
+        in_engine = self.load.concurrency - median(one.queued for one in full)
+        at_work = [one.most_at_work for one in full if one.most_at_work is not None]
+        return max(1.0, min(in_engine, max(at_work, default=in_engine)))
 
     def loaded(self, windows: Sequence[WindowTimes]) -> list[LoadWindow]:
         """Return windows by the clock of the fit. Raises `EngineError` if it did not time all."""

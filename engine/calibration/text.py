@@ -68,7 +68,8 @@ def _summary(result: Mapping[str, Any]) -> str:
     if result["running"] < ENGINE_WAITS * result["concurrency"]:
         lines.append(
             f"Of the {result['concurrency']} requests {result['running']:.1f} ran at once; the "
-            "others waited in the engine's queue (max_num_seqs, or the memory of its KV cache)."
+            "others waited in the engine's queue (max_num_seqs, or the memory of its KV cache), or "
+            "outside of it, in a slow server or network."
         )
     return "\n".join(lines)
 

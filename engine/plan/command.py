@@ -136,11 +136,15 @@ def _settings(options: argparse.Namespace) -> PlanSettings:
         config = type(config)(name=config.name, source=config.source, fields=fields)
     model = count(config)
     prompt, answer = _lengths(options, demand, longest=options.context or model.max_context)
-    context = options.context
+    context, longest = options.context, 0
     if context is None:
         longest = demand.prompt_p95 + demand.answer_p95 if demand else 0
         context = max(min(DEFAULT_CONTEXT, model.max_context), prompt + answer, longest)
-    for name, tokens in (("context", context), ("prompt and answer", prompt + answer)):
+    for name, tokens in (
+        ("prompt and answer", prompt + answer),
+        ("prompt and answer at the p95 of the demand", longest),
+        ("context", context),
+    ):
         if tokens > model.max_context:
             raise EngineError(
                 f"A {name} of {tokens} tokens is beyond the {model.max_context} of {model.name}"

@@ -132,5 +132,5 @@ def parser_refusals(profile: Profile, extra: Sequence[str]) -> Iterator[Refused]
             key=key,
             value=name,
             reason=f"vLLM has no such parser; it has {', '.join(near)}, or {NO_PARSER}. Parsers of "
-            f"yours: -- {PLUGINS[key]} FILE",
+            f"yours: -- {PLUGINS[key]} FILE; of another vLLM: -- --{key.replace('_', '-')} {name}",
         )

@@ -63,7 +63,7 @@ def build_app(endpoints: PlainEndpoints) -> FastAPI:
     for endpoint in ENDPOINTS:
         if not endpoint.is_metered:
             app.add_api_route(
-                _matched(endpoint.path),
+                endpoint.template,
                 HANDLERS[endpoint.path],
                 methods=[endpoint.method],
                 summary=endpoint.summary,
@@ -115,13 +115,6 @@ async def _on_failure(request: Request, error: Exception) -> Response:
     return await _on_request_error(
         request, UpstreamError("The gateway failed on this request. Ask an admin.")
     )
-
-
-def _matched(path: str) -> str:
-    """Return the path of an endpoint as Starlette matches it. Names of models may have slashes, and
-    the server decodes `%2F` before.
-    """
-    return path.replace("{model}", "{model:path}")
 
 
 def _complete_description(app: FastAPI) -> None:

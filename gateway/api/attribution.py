@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 
+from gateway.domain.names import PROJECT
 from gateway.domain.policy.policy import DataClass, Team
 from gateway.domain.request.request import RequestFacts
 from gateway.errors import InvalidRequest
@@ -35,7 +36,7 @@ HEADERS = frozenset(
 LISTS = frozenset({DATA_CLASS, b"content-type", b"content-encoding"})
 # If one of these came twice, a proxy and a caller could disagree about which one counts.
 ONCE = frozenset({b"x-tollgate-project", b"x-tollgate-tags", b"idempotency-key"})
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}")
+_NAME = re.compile(PROJECT)
 _CLIENT_ID = re.compile(r"[\x21-\x7e]{1,200}")
 _IDEMPOTENCY_KEY = re.compile(r"[\x20-\x7e]{1,255}")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")

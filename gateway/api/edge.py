@@ -30,14 +30,21 @@ Send = Callable[[Message], Awaitable[None]]
 _HOST = re.compile(rb"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{1,5})?")
 _MESSAGES = "/v1/messages"
 DESCRIPTION = "/openapi.json"  # FastAPI's own endpoint, so not in the table
+
+
+def _matched(parameter: re.Match[str]) -> str:
+    """Return the pattern of a parameter in a path."""
+    return "[^/]+" if parameter[1] is None else ".+"
+
+
 # By method, the paths that FastAPI serves.
 _PLAIN_PATHS = {
     method: re.compile(
         "|".join(
-            re.sub(r"\\{[a-z_]+\\}", "[^/]+", re.escape(path))
+            re.sub(r"\\{[a-z_]+(:path)?\\}", _matched, re.escape(path))
             for path in [
                 *(
-                    endpoint.path
+                    endpoint.template
                     for endpoint in ENDPOINTS
                     if endpoint.method == method and not endpoint.is_metered
                 ),

@@ -32,6 +32,13 @@ class Endpoint:
     open_because: str = ""
 
     @property
+    def template(self) -> str:
+        """Return the path as Starlette matches it. Names of models may have slashes, and the server
+        decodes `%2F` before.
+        """
+        return self.path.replace("{model}", "{model:path}")
+
+    @property
     def is_metered(self) -> bool:
         """Return True if a request to this endpoint can cost money."""
         return self.operation is not None

@@ -15,7 +15,9 @@ import typer
 
 from gateway.cli.operator import ReasonOption, TakesYesOption, operator_name
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
+from gateway.domain.names import PROJECT, PROJECT_RULE
 from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_id_of, mint
+from gateway.domain.words import shown
 from gateway.errors import BadUsage
 from gateway.services.policy.apply import require_current, require_team
 
@@ -26,7 +28,6 @@ if TYPE_CHECKING:
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
-_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 _SHOWN_ONCE = (
     "This is the only time the key is shown. Store it now; if it is lost, make "
@@ -73,8 +74,8 @@ def create(
 
     toolbox: Toolbox = ctx.obj
     expires_at = None if expires is None else toolbox.now() + duration(expires)
-    if project is not None and not _PROJECT.fullmatch(project):
-        raise BadUsage("--project takes letters, digits, '.', '_' and '-', at most 63.")
+    if project is not None and not re.fullmatch(PROJECT, project):
+        raise BadUsage(f"'{shown(project)}' is no name of a project: {PROJECT_RULE}.")
     with toolbox.open_stores() as stores:
         require_team(require_current(stores.policies), team)
         peppers = toolbox.machine.peppers()

@@ -30,6 +30,13 @@ Path: TypeAlias = tuple[str | int, ...]
 Note: TypeAlias = tuple[Path, str]
 MOST_PATTERNS = 500  # each alias is compared with so many; with all, 20,000 would take two minutes
 OF_ONE_VERSION = "/openai/deployments/"  # Azure OpenAI's addresses of one deployment
+_MODEL_IN_PATH = ("gemini", "vertex")
+# Cost centres of these names are served: reports and exports show them as any other.
+_WORDS_OF_REPORTS = {
+    "all": "the word of 'report schedule add' for each cost centre",
+    "unallocated": "the word of reports for what has no cost centre, whose statement is not sent",
+    "(none)": "the word of the dashboard's filters for no value",
+}
 _VERSIONED = re.compile(r"/v\d+[a-z0-9]*/?$")
 
 
@@ -42,6 +49,7 @@ def notes_on(policy: Policy) -> Iterator[Note]:
     yield from _on_routes(policy)
     yield from _on_teams(policy)
     yield from _on_cost_centres(policy)
+    yield from _on_names(policy)
     yield from _on_budgets(policy)
     names = [team.name for team in policy.teams.values() if not _has_budget_or_limit(team, policy)]
     if names:
@@ -354,6 +362,28 @@ def _on_cost_centres(policy: Policy) -> Iterator[Note]:
             effect = "; its budgets count nothing" if centre.budgets else ""
             message = f"no team has cost centre '{shown(name)}'{effect}"
             yield ("cost_centres", at, "name"), message
+
+
+def _on_names(policy: Policy) -> Iterator[Note]:
+    """Yield notes on names that a place cannot tell from another thing: a model of Google's with
+    the path before it, a project that no header can name, and a cost centre that is called as a
+    word of the reports.
+    """
+    for at, deployment in enumerate(policy.deployments.values()):
+        if deployment.provider in _MODEL_IN_PATH and "/" in deployment.model:
+            message = (
+                f"the address has the path of models; write '{deployment.model.split('/')[-1]}'"
+            )
+            yield ("deployments", at, "model"), message
+    for at, team in enumerate(policy.teams.values()):
+        for index, project in enumerate(team.projects):
+            if project.endswith(" "):
+                message = f"no header can name '{project}': blanks at its end are lost on the way"
+                yield ("teams", at, "projects", index, "name"), message
+        for name in team.cost_centre_names:
+            if name in _WORDS_OF_REPORTS:
+                message = f"'{name}' is {_WORDS_OF_REPORTS[name]}; another name is never mistaken"
+                yield ("teams", at, "cost_centre"), message
 
 
 def _on_budgets(policy: Policy) -> Iterator[Note]:

@@ -47,6 +47,7 @@ def statements_of(wanted: Wanted) -> list[Made]:
             Made(
                 name=file_name(
                     centre,
+                    among=statements.cost_centres,
                     month=wanted.month,
                     version=wanted.version,
                     suffix=StatementFormat.PDF.value,

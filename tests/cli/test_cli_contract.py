@@ -387,7 +387,7 @@ def test_a_key_needs_a_team_of_the_policy(applied: Cli) -> None:
     assert ran.code == 1
     assert "Did you mean 'payments'?" in ran.err
     assert applied("key", "create", "payments", "--expires", "soon").code == 2
-    assert applied("key", "create", "payments", "--project", "a b").code == 2
+    assert applied("key", "create", "payments", "--project", "a=b").code == 2
 
 
 def test_lists_are_objects_and_rows(applied: Cli) -> None:

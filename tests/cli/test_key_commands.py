@@ -147,3 +147,18 @@ def test_every_change_of_a_key_says_why(applied: Cli) -> None:
         ("key.rotate", key["key_id"], "because of rotate"),
         ("key.revoke", key["key_id"], "because of revoke"),
     ]
+
+
+@pytest.mark.parametrize("project", ["check out", "a/b:c@d+e", "true", "x" * 64])
+def test_a_key_may_have_each_project_that_the_policy_allows(applied: Cli, project: str) -> None:
+    """A budget of such a project had no key: the command took fewer names than the policy."""
+    key_id = created(applied, "--project", project)["key_id"]
+    assert listed(applied)[key_id]["project"] == project
+
+
+@pytest.mark.parametrize("project", ["", " x", "-x", "*", "ä", "x" * 65, "a=b", "a\nb"])
+def test_a_key_has_no_other_project(applied: Cli, project: str) -> None:
+    """No header could name it, and no policy."""
+    ran = applied("key", "create", "payments", "--project", project)
+    assert ran.code == 2
+    assert "letters, digits, blanks and . _ : / @ + -" in ran.err

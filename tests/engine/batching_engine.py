@@ -34,6 +34,8 @@ class StepSeconds:
     block: int = 128
     most: int = 1_000_000
     """The most sequences that run at once (max_num_seqs); others wait in the queue."""
+    is_silent: bool = False
+    """Whether it reports no times of its own."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -125,7 +127,7 @@ def measured(planned: PlannedWindow, rng: random.Random, seconds: StepSeconds) -
     while engine.running:
         engine.now_s = max(engine.now_s, min(each.arrived_s for each in engine.running))
         for each in engine.step():
-            done.append(_request(each, engine.now_s, seconds.network / 2))
+            done.append(_request(each, engine.now_s, seconds))
             if todo:
                 engine.arrive(todo.pop(0), engine.now_s + seconds.network / 2)
     length_s = engine.now_s + seconds.network / 2
@@ -137,10 +139,11 @@ def _first(requests: Iterator[LoadRequest], count: int) -> list[LoadRequest]:
     return [next(requests) for _ in range(count)]
 
 
-def _request(sequence: Sequence, ended_s: float, network_s: float) -> MeasuredRequest:
+def _request(sequence: Sequence, ended_s: float, seconds: StepSeconds) -> MeasuredRequest:
     """Return a complete request as its client saw it, with the engine's figures."""
     assert sequence.scheduled_s is not None
     assert sequence.first_s is not None
+    network_s = seconds.network / 2
     return MeasuredRequest(
         scheduled_s=sequence.sent_s,
         sent_s=sequence.sent_s,
@@ -149,7 +152,9 @@ def _request(sequence: Sequence, ended_s: float, network_s: float) -> MeasuredRe
         prompt_tokens=sequence.request.prompt_tokens,
         cached_tokens=sequence.cached,
         output_tokens=sequence.request.answer_tokens,
-        engine_metrics={
+        engine_metrics=None
+        if seconds.is_silent
+        else {
             "time_to_first_token_ms": 1000 * (sequence.first_s - sequence.scheduled_s),
             "generation_time_ms": 1000 * (ended_s - sequence.first_s),
             "queue_time_ms": 1000 * (sequence.scheduled_s - sequence.arrived_s),

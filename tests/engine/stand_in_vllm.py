@@ -3,9 +3,10 @@
 socket and two real workers under vLLM's titles, which a test steers by files in a folder.
 
 `STAND_IN` names the folder. It writes `starts` (a line for each start: its pid and its workers'),
-`arguments`, `waiting` (a request waits) and `drained`. It reads `broken` (exit 3 at the start),
-`hung` (no request is answered, though `/health` says 200), `slow` (a start that takes until the
-file is gone) and `release` (until then, requests with the prompt "wait" are not answered).
+`arguments`, `waiting` (a request waits) and `drained`. It reads `broken` (it exits at the start,
+with the code in the file, else 3), `hung` (no request is answered, though `/health` says 200),
+`slow` (a start that takes until the file is gone) and `release` (until then, requests with the
+prompt "wait" are not answered).
 """
 
 import http.server
@@ -80,7 +81,7 @@ def main() -> None:
     with (FOLDER / "starts").open("a") as starts:
         starts.write(" ".join(str(pid) for pid in (os.getpid(), *(w.pid for w in workers))) + "\n")
     if (FOLDER / "broken").exists():
-        sys.exit(3)
+        sys.exit(int((FOLDER / "broken").read_text() or 3))
     while (FOLDER / "slow").exists():
         time.sleep(POLL_S)
     server = Server(("127.0.0.1", int(argument("--port"))), Endpoints)

@@ -3,6 +3,7 @@
 import http.server
 import io
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -119,6 +120,23 @@ def test_commands_that_need_the_environment_say_how_to_make_it(
 def test_bad_arguments_exit_2(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """Scripts tell bad usage from failure by the code."""
     assert engine(tmp_path, *arguments).returncode == 2
+
+
+def test_a_reader_that_has_had_enough_gets_no_traceback(tmp_path: Path) -> None:
+    """`engine plan … | head -1` ended with one."""
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "engine", "plan", "--list", "models"],
+        cwd=REPOSITORY,
+        env=python_variables() | {"TOLLGATE_ENGINE_HOME": str(tmp_path)},
+        stdout=write,
+        stderr=subprocess.PIPE,
+        timeout=60,
+        check=False,
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (0, b"")
 
 
 def test_model_prints_the_path_of_the_shipped_model_and_trains_nothing(tmp_path: Path) -> None:

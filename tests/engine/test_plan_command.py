@@ -188,6 +188,17 @@ def test_more_traffic_or_a_tighter_slo_never_needs_fewer_replicas(
     assert replicas(requests_per_day=5_000_000, cached_share=0.9) <= loose
 
 
+def test_a_demand_beyond_the_context_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The message was about a context that nobody gave."""
+    file = tmp_path / "demand.yaml"
+    file.write_text(yaml.safe_dump(DEMAND | {"prompt_tokens": {"p50": 900, "p95": 200_000}}))
+    code, _, errors = run(capsys, *BASE, "--demand", str(file))
+    assert code == 1
+    assert "A prompt and answer at the p95 of the demand of 200700 tokens" in errors
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     name=st.sampled_from(("Llama-3.1-8B", "gpt-oss-20b", "Qwen3-30B-A3B")),
@@ -288,8 +299,8 @@ def test_a_wrong_demand_is_refused_by_name(
         (("--from-ledger", "a month"), 2, "such as 30d"),
         (("--from-ledger", "30d", "--demand", "x"), 2, "not both"),
         (("--prompt", "9000", "--context", "8000"), 2, "--context 8000"),
-        (("--context", "200000"), 1, "131072"),
-        (("--prompt", "200000"), 1, "131072"),
+        (("--context", "200000"), 1, "A context of 200000 tokens is beyond the 131072"),
+        (("--prompt", "200000"), 1, "A prompt and answer of 200001 tokens is beyond the 131072"),
         (("--model", "no-such-model"), 1, "no-such-model"),
         (("--gpus", "3"), 1, "32 heads"),
         (("--gpu", "A5000", "--model", "Llama-3.3-70B", "--gpus", "2"), 1, "bytes"),

@@ -11,6 +11,7 @@ from dashboard.shell.bar import spent_values
 from dashboard.shell.choices import Choices
 from dashboard.shell.period import Period
 from dashboard.source import statement
+from gateway.domain.names import file_part
 from gateway.reports import UNALLOCATED, Dataset, Dimension, StatementFormat
 
 MIME = {StatementFormat.PDF: "application/pdf", StatementFormat.HTML: "text/html"}
@@ -34,7 +35,7 @@ def show_statements(month: date) -> None:
             st.download_button(
                 kind.name,
                 statement(month, name, kind),
-                file_name=f"tollgate-statement-{name}-{month:%Y-%m}{kind.value}",
+                file_name=file_name(name, among=names, month=month, kind=kind),
                 mime=MIME[kind],
                 icon=":material/picture_as_pdf:"
                 if kind is StatementFormat.PDF
@@ -46,3 +47,9 @@ def show_statements(month: date) -> None:
         "Total, adjustments, idle share, and the difference to the month before. Sent by itself: "
         "`tollgate report schedule add`."
     )
+
+
+def file_name(cost_centre: str, *, among: list[str], month: date, kind: StatementFormat) -> str:
+    """Return the name of a statement's file; `among` are all cost centres of the month."""
+    part = file_part(cost_centre, among=among)
+    return f"tollgate-statement-{part}-{month:%Y-%m}{kind.value}"

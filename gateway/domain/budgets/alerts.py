@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
+from shlex import quote
 from typing import Any
 from uuid import UUID
 
@@ -165,7 +166,7 @@ def _grant_command(alert: BudgetAlert) -> str:
     if not alert.is_refusing:
         return ""
     suggested = plain_usd(max(alert.limit_nusd // GRANT_SHARE, 1))
-    return f"For more: tollgate budget grant {alert.account_id} {suggested} --reason …"
+    return f"For more: tollgate budget grant {quote(alert.account_id)} {suggested} --reason …"
 
 
 def _number(plain: str) -> Raw:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from shlex import quote
 from zoneinfo import ZoneInfo
 
 from gateway.domain.budgets.budgets import Account, PeriodSpan
@@ -45,7 +46,7 @@ def exhausted(
         f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, "
         f"{held} held or being booked; this request may cost up to {hold}.{smaller} "
         f"{_resets(span.ends_at, account.rule.time_zone)} "
-        f"Ask an admin for: tollgate budget grant {account.account_id} "
+        f"Ask an admin for: tollgate budget grant {quote(account.account_id)} "
         f"{_suggested_grant_usd(account.rule.limit_nusd, short_nusd)} --reason …"
     )
 

@@ -16,15 +16,14 @@ from uuid import UUID
 
 from gateway.domain.alerts.delivery import AlertMessage, AttachedFile
 from gateway.domain.alerts.mail import MOST_RECIPIENTS, is_mail_address
+from gateway.domain.names import NAME, file_part
 from gateway.domain.places.addresses import address_problem
 from gateway.errors import BadUsage
 
 ALL = "all"
 """The word for a statement of each cost centre with an amount in the month."""
 TYPE = "cost.statement"
-NAME_RULE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 MOST_PATH = 1_000
-MOST_FILE_NAME = 60
 _FORMS = "Write folder:/absolute/path, https://host/path or mailto:name@example.com."
 
 
@@ -111,7 +110,7 @@ class SentStatement:
 
 def new_schedule(*, name: str, cost_centre: str, every: str, to: str) -> NewSchedule:
     """Return a valid schedule from user input. Raises `BadUsage`."""
-    if not NAME_RULE.fullmatch(name):
+    if not re.fullmatch(NAME, name):
         raise BadUsage(
             f"'{name}' is no name of a schedule. Use up to 63 letters, digits, dots, dashes and "
             "underscores. Nothing was added."
@@ -163,15 +162,12 @@ def _mail_addresses(text: str) -> str:
     return ",".join(addresses)
 
 
-def file_name(cost_centre: str, *, month: date, version: int, suffix: str) -> str:
-    """Return the name of a statement's file. Another cost centre has another name: one whose
-    letters had to be replaced, or cut, has a part of its hash.
-    """
-    plain = "".join(letter if letter.isalnum() or letter in "-_" else "_" for letter in cost_centre)
-    if plain != cost_centre or len(plain) > MOST_FILE_NAME:
-        digest = hashlib.sha256(cost_centre.encode()).hexdigest()[:8]
-        plain = f"{plain[:MOST_FILE_NAME]}-{digest}"
-    return f"statement-{plain}-{month:%Y-%m}-v{version}{suffix}"
+def file_name(
+    cost_centre: str, *, among: Sequence[str] = (), month: date, version: int, suffix: str
+) -> str:
+    """Return the name of a statement's file; `among` are all cost centres of the month."""
+    part = file_part(cost_centre, among=among)
+    return f"statement-{part}-{month:%Y-%m}-v{version}{suffix}"
 
 
 def message_of(due: DueStatement, files: Sequence[AttachedFile]) -> AlertMessage:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from shlex import quote
 
 from sqlalchemy import BigInteger, ColumnElement, Subquery, cast, func, select
 
@@ -208,6 +209,6 @@ def _budget(account: Account, row: Row | None, now: datetime) -> OwnBudget:
         kind=rule.kind.value,
         period=rule.period.value,
         resets_at=rule.period_at(now).ends_at,
-        grant=f"tollgate budget grant {account.account_id} AMOUNT_USD --reason …",
+        grant=f"tollgate budget grant {quote(account.account_id)} AMOUNT_USD --reason …",
         **figures,
     )

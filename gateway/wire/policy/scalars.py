@@ -15,6 +15,17 @@ from zoneinfo import available_timezones
 from gateway.domain.alerts.mail import ADDRESS
 from gateway.domain.budgets.budgets import EACH, BudgetScope
 from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
+from gateway.domain.names import (
+    ALIAS,
+    MODEL,
+    MODEL_RULE,
+    NAME,
+    NAME_RULE,
+    PROJECT,
+    PROJECT_RULE,
+    UPSTREAM_MODEL,
+    line,
+)
 from gateway.domain.places.addresses import address_problem, base_address_problem
 from gateway.domain.places.regions import ANY, UNPLACED
 from gateway.domain.policy.api_keys import KID_LENGTH
@@ -38,15 +49,10 @@ MOST_USD = 9_000_000  # the sum of many such limits still fits into 64 bits of n
 LABELS = tuple(c.label for c in DataClass)
 _TIER = re.compile(r"[a-z][a-z0-9_-]{0,29}")
 _SECRET = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]{0,127}|file:(?:~?/)[^\x00-\x1f\x7f]{1,1000}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_NAME = re.compile(NAME)
 _API_VERSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,49}")
-_NAME_RULE = "use letters, digits, '.', '_' and '-', at most 63, the first a letter or digit"
-_MODEL_RULE = "use letters, digits and . _ : / @ + -, at most 200, the first a letter or digit"
-_LINE_RULE = "use 1 to {} characters on one line, without blanks at the ends"
-_PROJECT_RULE = (
-    "use letters, digits, blanks and . _ : / @ + -, at most 64, the first a letter or digit; "
-    f'or "{EACH}" for each project that is not named'
-)
+_LINE_RULE = "use 1 to {} characters on one line, without blanks at the ends and without NUL"
+_PROJECT_RULE = f'{PROJECT_RULE}; or "{EACH}" for each project that is not named'
 _KEY_RULE = (
     f"write the {KID_LENGTH} letters and digits that 'tollgate key list' shows (never the key "
     f'itself), or "{EACH}" for each key that is not named'
@@ -136,12 +142,12 @@ def _budget_name_problem(name: str) -> str | None:
     return f"'{name}' is reserved; choose another name" if name == BudgetScope.COST_CENTRE else None
 
 
-_NAMED = text(_NAME.pattern, _NAME_RULE)
-_MODEL = r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}"
-_UPSTREAM_MODEL = r"[A-Za-z0-9][A-Za-z0-9._:/@+=-]{0,199}"
-_ALIAS = r"[A-Za-z0-9*][A-Za-z0-9._:/@+*-]{0,199}"
-# The names that a request may use in x-tollgate-project (api.attribution), and the wildcard.
-_PROJECT = r"[A-Za-z0-9][A-Za-z0-9._:/@+ -]{0,63}|\*"
+def _line(most: int) -> Scalar:
+    """Return the field type of a text on one line of at most `most` characters."""
+    return text(line(most), _LINE_RULE.format(most))
+
+
+_NAMED = text(NAME, NAME_RULE)
 _BASE_ADDRESS = text_without(base_address_problem)
 _SECRET_SCHEMA = {"type": "string", "pattern": r"^(?:env:|file:~?/)"}
 _API_VERSION_SCHEMA = {"type": "string", "pattern": f"^{_API_VERSION.pattern}$"}
@@ -150,17 +156,17 @@ _MILLISECONDS = decimal("milliseconds", above="0", most="3600000")
 Version = Annotated[int, Scalar(_read_version, {"enum": [1, "1"]})]
 Name = Annotated[str, _NAMED]
 Names = Annotated[list[Name], Items()]
-ModelName = Annotated[str, text(_MODEL, _MODEL_RULE)]
-UpstreamModel = Annotated[str, text(_UPSTREAM_MODEL, _MODEL_RULE.replace("+ -", "+ = -"))]
+ModelName = Annotated[str, text(MODEL, MODEL_RULE)]
+UpstreamModel = Annotated[str, text(UPSTREAM_MODEL, MODEL_RULE.replace("+ -", "+ = -"))]
 ApiVersion = Annotated[str, Scalar(_read_api_version, _API_VERSION_SCHEMA)]
-Alias = Annotated[str, text(_ALIAS, f"{_MODEL_RULE}; '*' stands for anything")]
-WORDS = text(r"\S(.{0,98}\S)?", _LINE_RULE.format(100))
+Alias = Annotated[str, text(ALIAS, f"{MODEL_RULE}; '*' stands for anything")]
+WORDS = _line(100)
 Words = Annotated[str, WORDS]
-BilledName = Annotated[str, text(r"\S(.{0,198}\S)?", _LINE_RULE.format(200))]
-Claim = Annotated[str, text(r"\S(.{0,98}\S)?", _LINE_RULE.format(100))]
-ClaimValue = Annotated[str, text(r"\S(.{0,298}\S)?", _LINE_RULE.format(300))]
-Source = Annotated[str, text(r"\S(.{0,298}\S)?", _LINE_RULE.format(300))]
-ProjectName = Annotated[str, text(_PROJECT, _PROJECT_RULE)]
+BilledName = Annotated[str, _line(200)]
+Claim = Annotated[str, _line(100)]
+ClaimValue = Annotated[str, _line(300)]
+Source = Annotated[str, _line(300)]
+ProjectName = Annotated[str, text(rf"{PROJECT}|\*", _PROJECT_RULE)]
 KeyId = Annotated[str, text(rf"[0-9A-Za-z]{{{KID_LENGTH}}}|\*", _KEY_RULE)]
 BudgetName = Annotated[str, text_without(_budget_name_problem, _NAMED)]
 Label = Annotated[str, one_of(LABELS)]
@@ -200,7 +206,7 @@ def check_name(name: str) -> None:
     only allowed characters.
     """
     if not _NAME.fullmatch(name):
-        raise Wrong(f"'{shown(name)}' is not allowed: {_NAME_RULE}")
+        raise Wrong(f"'{shown(name)}' is not allowed: {NAME_RULE}")
 
 
 def check_tag(tag: str) -> None:

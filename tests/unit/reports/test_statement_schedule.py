@@ -109,6 +109,7 @@ def test_two_cost_centres_never_share_a_file() -> None:
     names = {named(one) for one in ("a/b", "a_b", "a.b", "../x", "x" * 300, "x" * 301, "支払い")}
     assert len(names) == 7
     assert all("/" not in name and len(name) < 120 for name in names)
+    assert len(named("\U00020000" * 100).encode()) < 240  # a file's name has at most 255 bytes
 
 
 def test_the_message_is_the_same_at_every_try() -> None:
