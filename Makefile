@@ -103,6 +103,7 @@ oracles: .venv/dev.stamp ## Let litellm, SDKs, real tokenizers and recorded usag
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
 		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py \
 		tests/oracles/outside_streams.py
+	@LLM_COMPLY=$(CURDIR)/.venv/oracles/bin/llm-comply $(BIN)/python -m pytest -q tests/oracles/outside_answers.py
 
 request-oracle: .venv/dev.stamp ## Judge CASES=20000 generated conversations for each translated target by its published rules (about 2 minutes a target)
 	@CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/oracles/requests
