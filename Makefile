@@ -102,7 +102,7 @@ oracles: .venv/dev.stamp ## Let litellm, SDKs and their tests, llm-comply, real 
 		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
 		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py \
-		tests/oracles/outside_streams.py
+		tests/oracles/outside_streams.py tests/oracles/outside_schemas.py
 	@LLM_COMPLY=$(CURDIR)/.venv/oracles/bin/llm-comply ORACLES_PYTHON=$(CURDIR)/.venv/oracles/bin/python \
 		$(BIN)/python -m pytest -q tests/oracles/outside_answers.py tests/oracles/outside_sdk_tests.py
 

@@ -86,7 +86,7 @@ _FINISHES = {
 _PART = names_in(
     "text functionCall inlineData thought thoughtSignature partMetadata videoMetadata "
     "mediaResolution mediaProcessing speechMetadata documentMetadata spreadsheetMetadata "
-    "audioMetadata audioTranscription"
+    "audioMetadata"
 )
 # Where the text of a candidate came from.
 _SOURCES = ("groundingMetadata", "citationMetadata", "urlContextMetadata")

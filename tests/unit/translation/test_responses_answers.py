@@ -32,6 +32,8 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     RefusalPiece,
     Started,
     TextPiece,
@@ -331,6 +333,36 @@ def test_a_usage_without_its_prompt_is_no_usage() -> None:
     """Clients refuse one without these counts, and unknown is not 0."""
     events = (Started(), Used(usage=TokenUsage(output_tokens=3)), Ended())
     assert named(streamed(events))[-1]["response"]["usage"] is None
+
+
+def test_a_picture_is_an_item_of_the_tool_that_draws() -> None:
+    """It is the form that OpenAI has for one; the last event has its bytes."""
+    events = (
+        Started(),
+        TextPiece(text="a"),
+        Picture(media_type="image/png", data="iVBORw=="),
+        Omitted(name="audio/wav"),
+        TextPiece(text="b"),
+        Finished(finish=Finish.STOP),
+        Ended(),
+    )
+    found = named(streamed(events))
+    for event in found:
+        _EVENTS[event["type"]].model_validate(event)
+    places = [one["type"] for one in found if one.get("output_index") == 1]
+    assert places == [
+        "response.output_item.added",
+        "response.image_generation_call.completed",
+        "response.output_item.done",
+    ]
+    last = found[-1]["response"]
+    assert [item["type"] for item in last["output"]] == [
+        "message",
+        "image_generation_call",
+        "message",
+    ]
+    assert last["output"][1]["result"] == "iVBORw=="
+    assert last["omitted"] == ["audio/wav"]
 
 
 @pytest.mark.parametrize("known", [(), ("cached_input_tokens",), ("reasoning_tokens",)])
