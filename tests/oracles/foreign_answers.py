@@ -47,8 +47,8 @@ class Part:
 
     kind: str  # text, thought, sealed, call, picture, refusal, or an upstream's own
     text: str = ""
+    is_token: bool = False  # with its log probability, where the dialect has these
     name: str = ""
-    signature: str = ""
     arguments: dict[str, Any] = field(default_factory=dict)
 
 
@@ -91,14 +91,13 @@ def content_of(target: Target, seed: int) -> Content:
 
 def _part(chance: random.Random, kind: str, at: int) -> Part:
     """Return one part of a kind."""
-    signature = chance.choice(("", "c2ln"))
     if kind == "call":
         arguments = chance.choice(_ARGUMENTS)
         return Part(kind=kind, name=f"tool_{at}", text=f"id_{at}", arguments=arguments)
     if kind == "picture":
         return Part(kind=kind, text=PNG)
     text = "".join(chance.choice(_TEXTS) for _ in range(chance.randrange(1, 4)))
-    return Part(kind=kind, text=text, signature=signature)
+    return Part(kind=kind, text=text, is_token=chance.random() < 0.3)
 
 
 def pieces_of(text: str, chance: random.Random) -> list[str]:
@@ -110,6 +109,15 @@ def pieces_of(text: str, chance: random.Random) -> list[str]:
 def arguments_of(part: Part) -> str:
     """Return a call's arguments as compact JSON, as they are written of an object."""
     return json.dumps(part.arguments, separators=(",", ":"), ensure_ascii=False)
+
+
+def tokens_of(parts: list[Part]) -> list[dict[str, Any]]:
+    """Return the log probabilities of the texts that are tokens."""
+    tokens = [one.text for one in parts if one.kind == "text" and one.is_token]
+    return [
+        {"token": one, "logprob": -0.5, "bytes": [*one.encode()], "top_logprobs": []}
+        for one in tokens
+    ]
 
 
 def _sse(*objects: Any, named: bool = False) -> bytes:
@@ -158,7 +166,9 @@ def _chat_image(part: Part) -> dict[str, Any]:
 
 def _chat_head(content: Content, **choice: Any) -> dict[str, Any]:
     usage = {} if content.counts is None else {"usage": _chat_usage(content.counts)}
-    choices = [{"index": 0, "logprobs": None, **choice}] if choice else []
+    tokens = tokens_of(content.parts)
+    logprobs = {"content": tokens, "refusal": None} if tokens else None
+    choices = [{"index": 0, "logprobs": logprobs, **choice}] if choice else []
     return {"id": "c1", "created": 5, "model": "m", "choices": choices, **usage}
 
 
@@ -173,13 +183,20 @@ def _chat_plain(content: Content) -> bytes:
 
 
 def _chat_stream(content: Content) -> bytes:
+    bare = Content(parts=[], end="", counts=None, chance=content.chance)
     deltas: list[dict[str, Any]] = [{"role": "assistant", "content": ""}]
+    chunks: list[dict[str, Any]] = []
     calls = 0
     # A plain message has no order of its parts: thoughts, text, refusal, pictures, others, calls.
     order = ("thought", "text", "refusal", "picture", *_ODD_CHAT, "call")
     names = {"thought": "reasoning_content", "text": "content", "refusal": "refusal"}
     for part in sorted(content.parts, key=lambda one: order.index(one.kind)):
-        if part.kind in names:
+        if part.kind == "text" and part.is_token:
+            token = Content(parts=[part], end="", counts=None, chance=content.chance)
+            chunks += (_chat_head(bare, delta=one, finish_reason=None) for one in deltas)
+            chunks.append(_chat_head(token, delta={"content": part.text}, finish_reason=None))
+            deltas = []
+        elif part.kind in names:
             deltas += ({names[part.kind]: one} for one in pieces_of(part.text, content.chance))
         elif part.kind == "call":
             call = _chat_call(part)
@@ -194,8 +211,7 @@ def _chat_stream(content: Content) -> bytes:
             deltas.append({"images": [_chat_image(part)]})
         else:
             deltas.append({part.kind: _ODD_CHAT[part.kind]})
-    bare = Content(parts=[], end="", counts=None, chance=content.chance)
-    chunks = [_chat_head(bare, delta=one, finish_reason=None) for one in deltas]
+    chunks += (_chat_head(bare, delta=one, finish_reason=None) for one in deltas)
     chunks.append(_chat_head(bare, delta={}, finish_reason=content.end))
     if content.counts is not None:
         chunks.append(_chat_head(content))
@@ -412,26 +428,31 @@ def _ollama_plain(content: Content) -> bytes:
             message.setdefault("tool_calls", []).append(call)
         else:
             message["images"] = [PNG]
-    return json.dumps(_ollama_line(message=message) | _ollama_end(content)).encode()
+    tokens = tokens_of(content.parts)
+    logprobs = {"logprobs": tokens} if tokens else {}
+    return json.dumps(_ollama_line(message=message, **logprobs) | _ollama_end(content)).encode()
 
 
 def _ollama_stream(content: Content) -> bytes:
     order = ("thought", "text", "images", "call")  # a plain message has none of its own
-    lines = []
+    empty = {"role": "assistant", "content": ""}
+    lines: list[dict[str, Any]] = []
     for part in sorted(content.parts, key=lambda one: order.index(one.kind)):
         if part.kind in ("text", "thought"):
             name = "content" if part.kind == "text" else "thinking"
-            texts = pieces_of(part.text, content.chance)
-            lines += [{"role": "assistant", "content": "", name: one} for one in texts]
+            tokens = tokens_of([part])
+            texts = [part.text] if tokens else pieces_of(part.text, content.chance)
+            logprobs = {"logprobs": tokens} if tokens else {}
+            lines += ({"message": {**empty, name: one}, **logprobs} for one in texts)
         elif part.kind == "call":
             call = {"function": {"name": part.name, "arguments": part.arguments}}
-            lines.append({"role": "assistant", "content": "", "tool_calls": [call]})
+            lines.append({"message": {**empty, "tool_calls": [call]}})
         else:
-            lines.append({"role": "assistant", "content": "", "images": [PNG]})
-    last = _ollama_line(message={"role": "assistant", "content": ""}) | _ollama_end(content)
+            lines.append({"message": {**empty, "images": [PNG]}})
+    last = _ollama_line(message=empty) | _ollama_end(content)
     return b"".join(
         json.dumps(one).encode() + b"\n"
-        for one in (*(_ollama_line(message=line) for line in lines), last)
+        for one in (*(_ollama_line(**line) for line in lines), last)
     )
 
 
