@@ -376,6 +376,7 @@ def test_an_event_that_cannot_be_read_is_a_failure() -> None:
             ],
         ),
         ({"images": {}, "audio": None, "annotations": []}, []),
+        ({"content": [{"type": "text", "text": ""}]}, []),
         (
             {"tool_calls": [{"index": 0, "type": "custom", "custom": {"name": "f"}}]},
             [Omitted(name="custom")],
