@@ -21,6 +21,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from tests.oracles.foreign_answers import PAIRS, TARGETS, assembled, payloads, translated
+from tests.oracles.outside_shapes import known
 
 SEEDS = range(200)
 SPECS = Path(llm_comply.__path__[0]) / "specs"
@@ -76,26 +77,6 @@ def with_nulls(schema: Any) -> Any:
 @cache
 def adapter(caller: str, *, is_event: bool) -> TypeAdapter[Any]:
     return TypeAdapter(TYPES[caller][is_event])
-
-
-def known(answer: Any) -> Any:
-    """Return an answer with a number for each count that is null because nothing states it."""
-    if isinstance(answer, list):
-        return [known(one) for one in answer]
-    if not isinstance(answer, dict):
-        return answer
-    counts = ("prompt_tokens", "completion_tokens", "input_tokens", "output_tokens", "total_tokens")
-    found = {name: known(value) for name, value in answer.items()}
-    for name, value in found.items():
-        if value is None and name in counts:
-            found[name] = 1
-        elif value is None and name == "input_tokens_details":
-            found[name] = {"cached_tokens": 1}
-        elif value is None and name == "output_tokens_details" and "total_tokens" in found:
-            found[name] = {"reasoning_tokens": 1}
-    if isinstance(details := found.get("input_tokens_details"), dict):
-        details.setdefault("cache_write_tokens", 1)
-    return found
 
 
 def faults(caller: str, answer: Any, schema: str, *, is_event: bool = False) -> list[str]:
