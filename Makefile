@@ -96,13 +96,15 @@ fuzz-api: .venv/dev.stamp ## Fuzz a gateway by its OpenAPI description with CASE
 	@SCHEMATHESIS=$(CURDIR)/.venv/fuzz-api/bin/schemathesis CASES=$(or $(CASES),20000) \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/openapi/fuzz_api.py
 
-oracles: .venv/dev.stamp ## Let litellm, SDKs, real tokenizers and recorded usages (CORPUS=FILE) judge transcripts and bounds
+oracles: .venv/dev.stamp ## Let litellm, SDKs and their tests, llm-comply, real tokenizers and recorded usages (CORPUS=FILE) judge answers and bounds
 	@$(BIN)/python -m pytest -q tests/oracles/recorded_bodies.py
 	@test -x .venv/oracles/bin/pytest || { $(BIN)/python -m venv .venv/oracles && .venv/oracles/bin/pip install \
 		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
 		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py \
-		tests/oracles/outside_streams.py
+		tests/oracles/outside_streams.py tests/oracles/outside_schemas.py
+	@LLM_COMPLY=$(CURDIR)/.venv/oracles/bin/llm-comply ORACLES_PYTHON=$(CURDIR)/.venv/oracles/bin/python \
+		$(BIN)/python -m pytest -q tests/oracles/outside_answers.py tests/oracles/outside_sdk_tests.py
 
 request-oracle: .venv/dev.stamp ## Judge CASES=20000 generated conversations for each translated target by its published rules (about 2 minutes a target)
 	@CASES=$(or $(CASES),20000) $(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/oracles/requests

@@ -20,6 +20,7 @@ from gateway.wire.observed import Observed
 from gateway.wire.openai.usage import usage_from_wire, usage_on_the_way
 from gateway.wire.openai.usage_names import HARMLESS_PATHS, MOST_SHAPE_BYTES, PLACES, CountPlace
 from gateway.wire.translation.answer_events import Used
+from tests import factories
 from tests.answers import chat_stream, rewrite_chat
 from tests.attacks.odd_answers import encoded
 
@@ -118,7 +119,7 @@ def test_cached_tokens_beside_the_prompt_are_read_in_streams(is_in_choice: bool)
 
 def test_a_caller_of_messages_sees_the_cached_tokens() -> None:
     """Beside the fresh ones, as its dialect counts them."""
-    usage = messages_usage(Used(usage=KIMI_READ))
+    usage = messages_usage(Used(usage=KIMI_READ), factories.facts(), text_bytes=0)
     assert {name: count for name, count in usage.items() if count is not None} == {
         "input_tokens": 100,
         "cache_read_input_tokens": 900,

@@ -25,7 +25,7 @@ from tests.integration.policy import PRICE
 from tests.integration.raw_upstream import RawUpstream, event, sends, token
 
 MIB = 2**20
-SIZES = {"0.1": MIB // 10, "1.5": 3 * MIB // 2, "5": 5 * MIB}
+SIZES = {"0.1": MIB // 10 // 4 * 4, "1.5": 3 * MIB // 2, "5": 5 * MIB}  # whole groups of base64
 OVER = MAX_LARGE_EVENT_BYTES + MIB
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n"
 TEXT_USAGE = {"prompt_tokens": 10, "completion_tokens": 1290, "total_tokens": 1300}
@@ -187,7 +187,7 @@ KINDS: dict[str, tuple[str, str, Callable[[int], bytes], int]] = {
     "responses-unended": (RESPONSES, "responses", lambda size: response(size).rstrip(b"\n"), 2),
     "responses-drawn": (RESPONSES, "responses", drawn, 2),
     "messages": (MESSAGES_KIND, "messages", messages, 1),
-    "gemini": (GEMINI, "chat/completions", gemini, 0),
+    "gemini": (GEMINI, "chat/completions", gemini, 1),
     "anthropic-chat": (MESSAGES_KIND, "chat/completions", messages, 0),
     "chat-messages": (CHAT, "messages", chat_last, 1),
 }

@@ -69,7 +69,13 @@ def mixed_stream(seed: int) -> MixedStream:
         if "tool_calls" not in delta:
             stream.text += delta.get("content", "")
             stream.thought += delta.get("reasoning_content", "")
-    usage = {"prompt_tokens": 9, "completion_tokens": 9, "total_tokens": 18}
+    usage = {
+        "prompt_tokens": 9,
+        "prompt_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+        "completion_tokens": 9,
+        "completion_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": 18,
+    }
     chunks: list[dict[str, Any]] = [_chunk(delta) for delta in deltas]
     chunks.append(_chunk({}, "tool_calls" if stream.calls else "stop"))
     chunks.append({**_chunk({}), "choices": [], "usage": usage})

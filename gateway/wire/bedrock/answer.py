@@ -4,11 +4,13 @@ usage, end and text.
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from gateway.domain.pricing.settlement import OTHER_MODEL
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
@@ -44,13 +46,16 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
     Started,
     TextPiece,
     ThoughtPiece,
+    media_of,
     used,
 )
 
 MAX_MESSAGE_CHARS = 1000
+MAX_PICTURE_CHARS = 32 * 2**20  # as of a plain answer
 MAX_CALLS = 4096  # of one answer
 # The members of a whole answer without generated content.
 _ANSWER = names_in(
@@ -63,6 +68,7 @@ _PIECES = {
     "toolUse": names_in("input"),
     "reasoningContent": names_in("text signature redactedContent"),
 }
+_READ = names_in("text toolUse reasoningContent citationsContent")  # blocks and pieces of blocks
 # "If a guardrail blocks the input prompt, you're charged for the guardrail evaluation" (docs.aws.
 # amazon.com/bedrock/latest/userguide/guardrails-how.html, read in a translation, 2026-11-29). An
 # account may enforce one on requests that ask for none.
@@ -79,6 +85,30 @@ _FINISHES = {
 _CODES = {"throttlingException": "rate_limited", "serviceUnavailableException": "overloaded"}
 
 
+class _OpenPicture(Struct):
+    """A picture, whose bytes may come in several pieces of base64."""
+
+    form: str = ""
+    _pieces: list[str] = []
+    _chars: int = 0
+
+    def add(self, piece: str) -> None:
+        """Take in more of its bytes; an address has none."""
+        self._chars += len(piece)
+        if self._chars <= MAX_PICTURE_CHARS:
+            self._pieces.append(piece)
+
+    def events(self) -> list[AnswerEvent]:
+        """Return the picture; its name if it is too large or no base64; nothing for none."""
+        if not self.form and not self._pieces:
+            return []
+        data = ""
+        if self._chars <= MAX_PICTURE_CHARS:
+            with suppress(ValueError):
+                data = b64encode(b"".join(map(b64decode, self._pieces))).decode()
+        return [media_of(f"image/{self.form}", data) if data else Omitted(name="image")]
+
+
 class ConverseReader:
     """Reads a stream of event messages."""
 
@@ -92,6 +122,7 @@ class ConverseReader:
         self._call_count = 0
         self._has_stopped = False
         self._block, self._bytes_before = -1, 0  # the block that is sent, and the text before it
+        self._picture = _OpenPicture()
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -152,13 +183,18 @@ class ConverseReader:
             return self._finish(event, sent.payload)
         if kind != "contentBlockStop":
             self.observed.note_odd()
-        return []
+            return []
+        picture, self._picture = self._picture, _OpenPicture()
+        return picture.events()
 
     def _start_block(self, event: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call; other blocks begin with their first piece."""
-        use = object_in(object_in(event, "start"), "toolUse")
+        start = object_in(event, "start")
+        if image := object_in(start, "image"):
+            self._picture = _OpenPicture(text_in(image, "format"))
+        use = object_in(start, "toolUse")
         if not use or self._call_count >= MAX_CALLS:
-            return []
+            return [] if image else _omitted(start)
         call = self._calls[_index(event)] = self._call_count
         self._call_count += 1
         name = text_in(use, "name")
@@ -184,9 +220,11 @@ class ConverseReader:
         if not pieces and _is_odd(delta):
             self.observed.note_more()
             self.observed.note_odd()
-        if object_in(delta, "image"):
+        if image := object_in(delta, "image"):
             self.observed.note_shown(TokenKind.IMAGE_OUTPUT)
-        return list(pieces)
+            self._picture.add(text_in(object_in(image, "source"), "bytes"))
+            return [*pieces]
+        return [*pieces, *_omitted(delta)]
 
     def _note(self, text: str) -> None:
         """Record a piece of generated content, and its text to be counted if no usage follows."""
@@ -263,6 +301,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
     for block in blocks:
         use = object_in(block, "toolUse")
         found: list[AnswerEvent]
+        others: list[AnswerEvent] = []
         if use:
             arguments = msgspec.json.encode(use.get("input") or {}).decode()
             name = text_in(use, "name")
@@ -273,17 +312,33 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             calls, text = calls + 1, name + arguments
         else:
             reasoning = object_in(block, "reasoningContent")
+            cited = object_in(block, "citationsContent")
             pieces = _texts_of(block, object_in(reasoning, "reasoningText") or reasoning)
+            pieces += [
+                piece for one in objects_in(cited, "content") for piece in _texts_of(one, {})
+            ]
             found, text = list(pieces), "".join(piece.text for piece in pieces)
             if not text and (pieces or has_others(block, frozenset({"text"}))):
                 observed.note_other()
-            if object_in(block, "image"):
+            if image := object_in(block, "image"):
                 observed.note_shown(TokenKind.IMAGE_OUTPUT)
-        events += found
+                picture = _OpenPicture(text_in(image, "format"))
+                picture.add(text_in(object_in(image, "source"), "bytes"))
+                others = picture.events()
+            elif cited.get("citations"):
+                others = [Omitted(name="citation")]
+            else:
+                others = _omitted(block)
+        events += [*found, *others]
         observed.has_content = observed.has_content or bool(found)
         if observed.collects_text and text:
             observed.note_text(text)
     return events
+
+
+def _omitted(holder: dict[str, Any]) -> list[AnswerEvent]:
+    """Return the names of a block's members, or of a piece's, that are not read."""
+    return [Omitted(name=name) for name in holder if holder[name] and name not in _READ]
 
 
 def _texts_of(block: dict[str, Any], reasoning: dict[str, Any]) -> list[TextPiece | ThoughtPiece]:

@@ -1,8 +1,8 @@
 """Reads Gemini's answers, streamed or whole, into neutral answer events, and meters them.
 
 A stream is server-sent events, each a piece of the answer with the usage so far; its end is the end
-of the body after a finish reason. Calls come whole. Pictures and sounds in an answer have no place
-in a caller's dialect: they are metered and left out (docs/provider-facts.md).
+of the body after a finish reason. Calls come whole, and so do pictures. Other content is metered
+and named (docs/provider-facts.md).
 """
 
 from __future__ import annotations
@@ -56,10 +56,12 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
     Started,
     TextPiece,
     ThoughtPiece,
     Used,
+    media_of,
 )
 from gateway.wire.translation.conversation import NO_JSON
 
@@ -80,6 +82,14 @@ _FINISHES = {
     "SAFETY": Finish.CONTENT_FILTER,
     "PROHIBITED_CONTENT": Finish.CONTENT_FILTER,
 }
+# Members of a part that are read, or that say more of it.
+_PART = names_in(
+    "text functionCall inlineData thought thoughtSignature partMetadata videoMetadata "
+    "mediaResolution mediaProcessing speechMetadata documentMetadata spreadsheetMetadata "
+    "audioMetadata"
+)
+# Where the text of a candidate came from.
+_SOURCES = ("groundingMetadata", "citationMetadata", "urlContextMetadata")
 _KINDS = {"image": TokenKind.IMAGE_OUTPUT, "audio": TokenKind.AUDIO_OUTPUT}
 _encode = msgspec.json.Encoder().encode
 
@@ -254,7 +264,7 @@ class _Answer:
         pieces = 0
         for place, candidate in enumerate(objects_in(members, "candidates")):
             for event in self._candidate(candidate, place):
-                pieces += not isinstance(event, Finished)
+                pieces += not isinstance(event, Finished | Omitted)
                 yield event
         if (pieces or self._has_content) and not has_usage and self._usage:
             # It does not count this piece, and is no last word; its prompt stays true.
@@ -334,6 +344,9 @@ class _Answer:
         elif objects_in(grounding, "groundingChunks"):
             self.observed.note_shown(UNPRICED_TOOL)  # found without a search of the web: maps
         word = text_in(candidate, "finishReason")[:MAX_SHORT_CHARS]
+        for name in _SOURCES:
+            if object_in(candidate, name):
+                yield Omitted(name=name, choice=number)
         if word and not choice.is_finished:
             choice.is_finished = True
             self.observed.note_finish(word)
@@ -354,10 +367,17 @@ class _Answer:
             yield (ThoughtPiece if is_thought else TextPiece)(text=text, choice=number)
         elif data := object_in(part, "inlineData"):
             self._note_other()
-            if kind := _KINDS.get(text_in(data, "mimeType").partition("/")[0].lower()):
+            media_type = text_in(data, "mimeType")
+            if kind := _KINDS.get(media_type.partition("/")[0].lower()):
                 self.observed.note_shown(kind)
+            found = media_of(media_type, text_in(data, "data"), choice=number)
+            is_shown = part.get("thought") is not True  # a sketch is none of the answer's
+            yield found if is_shown else Omitted(name=media_type, choice=number)
         elif has_others(part, frozenset({"thoughtSignature"})):
             self.observed.has_odd = self._has_content = True
+        for name in part:
+            if part[name] and name not in _PART:
+                yield Omitted(name=name, choice=number)
 
     def _note_other(self) -> None:
         """Record content that is no text."""

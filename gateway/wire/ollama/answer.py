@@ -41,6 +41,7 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
     Started,
     TextPiece,
     ThoughtPiece,
@@ -54,6 +55,7 @@ _LINE = names_in(
     "model created_at message done done_reason error logprobs remote_model remote_host"
 )
 _REMOTE = ("remote_host", "remote_model")  # of an answer that another server made
+_BESIDE = frozenset({"tool_name", "tool_call_id"})  # of a message, without content
 _MESSAGE = frozenset({"role", "content", "thinking", "tool_calls"})
 _USUAL, _USUAL_MESSAGE = 4, 2  # members of a line with a piece of text
 _TIMES = ("total_duration", "load_duration", "prompt_eval_duration", "eval_duration")
@@ -154,6 +156,9 @@ class OllamaReader:
         if content := text_in(message, "content"):
             self._note(content)
             yield TextPiece(text=content, logprobs=logprobs)
+        for name in message:
+            if message[name] and name not in _MESSAGE and name not in _BESIDE:
+                yield Omitted(name=name)
         for call in objects_in(message, "tool_calls"):
             function = object_in(call, "function")
             name, place = text_in(function, "name"), self._calls

@@ -8,6 +8,7 @@ makes the caller's answer of the events, streamed or whole. An answer of one cho
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import ClassVar, Protocol, runtime_checkable
@@ -18,6 +19,7 @@ from msgspec import Struct
 
 from gateway.domain.ids import occurred_at
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.data_urls import is_base64
 from gateway.wire.dialect import AnswerPart, UpstreamRequest
 from gateway.wire.observed import Observed
 from gateway.wire.translation.conversation import NO_JSON
@@ -102,6 +104,46 @@ class CallArguments(Struct, frozen=True, kw_only=True):
     choice: int = 0
 
 
+class Picture(Struct, frozen=True, kw_only=True):
+    """A whole picture of the answer, its bytes in base64."""
+
+    media_type: str
+    data: str
+    choice: int = 0
+
+
+class Omitted(Struct, frozen=True, kw_only=True):
+    """Content of a choice that no other event carries: the upstream's name of its kind, or its
+    media type. The caller's answer names it.
+    """
+
+    name: str
+    choice: int = 0
+
+
+_PICTURE = re.compile(r"image/[a-z0-9.+-]{1,58}", re.IGNORECASE)
+
+
+def media_of(media_type: str, data: str, *, choice: int = 0) -> Picture | Omitted:
+    """Return a picture; the name of other media, and of what is no base64."""
+    if _PICTURE.fullmatch(media_type) and is_base64(data):
+        return Picture(media_type=media_type, data=data, choice=choice)
+    return Omitted(name=media_type or "media", choice=choice)
+
+
+MOST_OMITTED = 16  # names of one choice
+MOST_OMITTED_CHARS = 64  # of a name
+
+
+def add_omitted(names: list[str], event: Omitted) -> bool:
+    """Add the name of omitted content to those of its choice; return True if it is a new one."""
+    name = event.name[:MOST_OMITTED_CHARS]
+    is_new = name not in names and len(names) < MOST_OMITTED
+    if is_new:
+        names.append(name)
+    return is_new
+
+
 class Finished(Struct, frozen=True, kw_only=True):
     """A choice is complete. `native` is the provider's own word; `stop_sequence` is the caller's
     that was met, if the provider names it.
@@ -151,6 +193,8 @@ AnswerEvent = (
     | ThoughtPiece
     | CallStarted
     | CallArguments
+    | Picture
+    | Omitted
     | Finished
     | Used
     | Failed

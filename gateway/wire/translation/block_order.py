@@ -22,6 +22,8 @@ from gateway.wire.translation.answer_events import (
     Ended,
     Failed,
     Finished,
+    Omitted,
+    Picture,
     RefusalPiece,
     Started,
     TextPiece,
@@ -99,6 +101,8 @@ class BlockOrder(Struct):
             yield event
         elif event.choice != 0:
             return
+        elif isinstance(event, Omitted):
+            yield event
         elif isinstance(event, Finished):
             yield from self._release(is_last=True)
             yield event
@@ -114,7 +118,9 @@ class BlockOrder(Struct):
         else:
             yield from self._content(event)
 
-    def _content(self, event: TextPiece | RefusalPiece | ThoughtPiece) -> Iterator[AnswerEvent]:
+    def _content(
+        self, event: TextPiece | RefusalPiece | ThoughtPiece | Picture
+    ) -> Iterator[AnswerEvent]:
         """Yield the events that may follow now that other content than a call came."""
         last = self._waiting[-1] if self._waiting else self._shown
         is_in_call = last is not None and last.arguments is not None
@@ -122,7 +128,8 @@ class BlockOrder(Struct):
             return  # the probabilities of the call's own tokens
         if not self._waiting or is_in_call:
             self._waiting.append(_Run())
-        yield from self._wait(self._waiting[-1], event, chars=len(event.text))
+        chars = len(event.data if isinstance(event, Picture) else event.text)
+        yield from self._wait(self._waiting[-1], event, chars=chars)
 
     def _more(self, call: _Run, event: CallArguments) -> Iterator[AnswerEvent]:
         """Yield the events that may follow now that a call's arguments went on."""

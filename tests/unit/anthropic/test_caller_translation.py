@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.token_estimate import BYTES_PER_TOKEN
 from gateway.errors import InvalidRequest
 from gateway.wire.anthropic.request.read import read_request
 from gateway.wire.anthropic.translation.caller_request import read_messages_request
@@ -22,6 +23,8 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     RefusalPiece,
     Started,
     TextPiece,
@@ -467,13 +470,49 @@ def test_finish_reasons(finished: Finished, reason: str, sequence: str | None) -
 
 
 def test_an_answer_without_usage_has_no_cost() -> None:
-    """Clients need the two members. 0 would be a count; the ledger has an estimate or a hold."""
-    events = (Started(), RefusalPiece(text="No."), Ended())
+    """The schema has two of its members as numbers: the gateway's own count, marked as one."""
+    events = (Started(), RefusalPiece(text="No. No."), Ended())
     usage = whole(*events)["usage"]
-    assert set(usage) == set(REQUIRED["Usage"].split())
-    assert set(usage.values()) == {None}
+    prompt = -(-len(json.dumps(ASK)) // BYTES_PER_TOKEN)
+    own = {"input_tokens": prompt, "output_tokens": 2, "estimated": True}
+    assert usage == dict.fromkeys(REQUIRED["Usage"].split()) | own
     assert assembled(streamed(*events)) == whole_of_stream(*events)
     assert whole(*events)["stop_reason"] is None
+
+
+@pytest.mark.parametrize(
+    ("content", "finish"),
+    [
+        (ThoughtPiece(sealed="b3BhcXVl"), Finish.STOP),
+        (Picture(media_type="image/png", data="iVBORw=="), Finish.STOP),
+        (Omitted(name="audio"), Finish.STOP),
+        (TextPiece(text="a"), Finish.LENGTH),
+    ],
+)
+def test_an_answer_with_more_than_its_text_is_not_estimated(
+    content: AnswerEvent, finish: Finish
+) -> None:
+    """Nor is one that met its maximum: thoughts may be hidden. The ledger does not count it too."""
+    events = (Started(), content, Finished(finish=finish), Ended())
+    assert whole(*events)["usage"]["output_tokens"] is None
+    assert streamed(*events)[-2]["usage"]["output_tokens"] is None
+
+
+def test_content_without_a_form_is_named_once() -> None:
+    """A message has no block for a picture of the model, and nothing is lost in silence."""
+    picture = Picture(media_type="image/png", data="iVBORw==")
+    names = [
+        Omitted(name="audio" * 99),
+        picture,
+        picture,
+        *(Omitted(name=str(n)) for n in range(99)),
+    ]
+    events = (Started(), TextPiece(text="a"), *names, TextPiece(text="b"), Ended())
+    found = whole(*events)
+    assert found["content"] == [{"type": "text", "text": "ab", "citations": None}]
+    assert found["omitted"][:2] == [("audio" * 99)[:64], "image/png"]
+    assert len(found["omitted"]) == 16
+    assert streamed(*events)[-2]["delta"]["omitted"] == found["omitted"]
 
 
 def test_the_signature_of_a_thought_ends_its_block() -> None:

@@ -31,6 +31,8 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     Started,
     TextPiece,
     ThoughtPiece,
@@ -379,3 +381,47 @@ def test_a_whole_answer_without_usage_keeps_its_text() -> None:
     body = {"output": {"message": {"content": content}}, "stopReason": "end_turn"}
     converse_events(json.dumps(body).encode(), seen := Observed())
     assert (seen.final, seen.texts) == (None, ("Hellof{}",))
+
+
+def pictured(*pieces: dict[str, Any], starts: bool = True) -> list[AnswerEvent]:
+    """Return the events of a stream with one picture, without its start and end."""
+    place = {"contentBlockIndex": 0}
+    parts = [event("messageStart", {"role": "assistant"})]
+    if starts:
+        parts.append(event("contentBlockStart", {**place, "start": {"image": {"format": "png"}}}))
+    deltas = ({**place, "delta": {"image": piece}} for piece in pieces)
+    parts += (event("contentBlockDelta", delta) for delta in deltas)
+    parts += [event("contentBlockStop", place), event("messageStop", {"stopReason": "end_turn"})]
+    return fed(b"".join(parts))[0][1:-2]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "starts", "expected"),
+    [
+        (["iVBO", "Rw=="], True, Picture(media_type="image/png", data="iVBORw==")),
+        (["iVBORw==", "iVA="], True, Picture(media_type="image/png", data="iVBOR4lQ")),
+        ([], True, Omitted(name="image")),
+        (["a"], True, Omitted(name="image")),
+        (["iVBORw=="], False, Omitted(name="image/")),
+    ],
+)
+def test_a_picture_may_come_in_pieces(
+    pieces: list[str], starts: bool, expected: AnswerEvent
+) -> None:
+    """Each is base64 of its own; what gives no picture is named."""
+    assert pictured(*({"source": {"bytes": one}} for one in pieces), starts=starts) == [expected]
+
+
+def test_a_picture_by_an_address_is_named() -> None:
+    """A caller cannot read the operator's bucket."""
+    source = {"s3Location": {"uri": "s3://a/b.png"}}
+    assert pictured({"source": source}) == [Omitted(name="image")]
+    block = {"image": {"format": "png", "source": source}}
+    body = {"output": {"message": {"content": [block]}}, "stopReason": "end_turn"}
+    assert converse_events(json.dumps(body).encode(), Observed())[1] == Omitted(name="image")
+
+
+def test_a_picture_larger_than_an_answer_is_named() -> None:
+    """It is kept until its end, so there is a bound."""
+    piece = {"source": {"bytes": "A" * 1_000_000}}
+    assert pictured(*[piece] * 34) == [Omitted(name="image")]

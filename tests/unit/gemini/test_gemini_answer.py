@@ -26,6 +26,8 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     Started,
     TextPiece,
     ThoughtPiece,
@@ -444,3 +446,32 @@ def test_nothing_follows_the_error_of_a_stream() -> None:
     events, seen = streamed(sse({"error": {"code": 500, "message": "Died."}}, piece({"text": "x"})))
     assert [type(one) for one in events] == [Failed]
     assert (seen.is_error, seen.has_content) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("data", "more", "expected"),
+    [
+        (("image/png", "iVBORw=="), {}, Picture(media_type="image/png", data="iVBORw==")),
+        (("image/png", "iVBORw=="), {"thought": True}, Omitted(name="image/png")),
+        (("image/png", "no base64"), {}, Omitted(name="image/png")),
+        (("image/png;a=b", "iVBORw=="), {}, Omitted(name="image/png;a=b")),
+        (("audio/L16;rate=24000", "AAAA"), {}, Omitted(name="audio/L16;rate=24000")),
+        (("", "AAAA"), {}, Omitted(name="media")),
+    ],
+)
+def test_media_are_shown_or_named(
+    data: tuple[str, str], more: dict[str, Any], expected: AnswerEvent
+) -> None:
+    """A sketch of a thought is no part of the answer."""
+    part = {"inlineData": {"mimeType": data[0], "data": data[1]}, **more}
+    assert streamed(sse(piece(part)))[0][1:] == [expected]
+
+
+def test_sources_are_named_and_no_content() -> None:
+    """A piece with them alone has no usage, and the one before it stays the last word."""
+    counts = counted(1, 2)
+    grounded = piece(finish="STOP")
+    grounded["candidates"][0]["groundingMetadata"] = {"webSearchQueries": ["a"]}
+    events, seen = streamed(sse(piece({"text": "a"}, **counts), grounded))
+    assert Omitted(name="groundingMetadata") in events
+    assert (seen.final is not None and seen.final.output_tokens) == 2

@@ -28,6 +28,8 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     RefusalPiece,
     Started,
     TextPiece,
@@ -163,6 +165,7 @@ def test_a_plain_answer_has_all_of_its_parts() -> None:
                 "role": "assistant",
                 "content": "Yes.",
                 "refusal": None,
+                "annotations": [],
                 "reasoning_content": "Hm.",
                 "tool_calls": [
                     {
@@ -249,8 +252,8 @@ def test_a_signed_thought_is_kept_for_clients_that_send_it_back() -> None:
     deltas = [json.loads(one)["choices"][0]["delta"] for one in payloads(streamed(events))]
     assert deltas[1:] == [
         {"reasoning_content": "Hm"},
-        {"reasoning_content": ".", "thinking_blocks": blocks[:1]},
-        {"thinking_blocks": blocks[1:]},
+        {"reasoning_content": ".", "thinking_blocks": [{"index": 0, **blocks[0]}]},
+        {"thinking_blocks": [{"index": 1, **blocks[1]}]},
     ]
     whole = json.loads(written(writer().whole(events), lambda _: None))
     assert whole["choices"][0]["message"]["thinking_blocks"] == blocks
@@ -353,7 +356,30 @@ def test_an_event_that_cannot_be_read_is_a_failure() -> None:
                     {"type": "reference"},
                 ]
             },
-            [ThoughtPiece(text="Hm"), TextPiece(text="a")],
+            [ThoughtPiece(text="Hm"), TextPiece(text="a"), Omitted(name="reference")],
+        ),
+        (
+            {
+                "images": [
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw=="}},
+                    {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+                    7,
+                ],
+                "audio": {"data": "AAAA"},
+                "annotations": [{"type": "url_citation"}],
+            },
+            [
+                Picture(media_type="image/png", data="iVBORw=="),
+                Omitted(name="image"),
+                Omitted(name="audio"),
+                Omitted(name="annotations"),
+            ],
+        ),
+        ({"images": {}, "audio": None, "annotations": []}, []),
+        ({"content": [{"type": "text", "text": ""}]}, []),
+        (
+            {"tool_calls": [{"index": 0, "type": "custom", "custom": {"name": "f"}}]},
+            [Omitted(name="custom")],
         ),
         (
             {"content": "\ud83d", "refusal": "a"},

@@ -32,6 +32,8 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     RefusalPiece,
     Started,
     TextPiece,
@@ -158,12 +160,7 @@ def test_a_stream_has_each_event_of_each_item() -> None:
         ("output_item.done", 3),
         ("completed", None),
     ]
-    assert found[2]["item"] == {
-        "id": "rs_chatcmpl-1_0",
-        "type": "reasoning",
-        "summary": [],
-        "encrypted_content": None,
-    }
+    assert found[2]["item"] == {"id": "rs_chatcmpl-1_0", "type": "reasoning", "summary": []}
     assert found[10]["part"]["text"] == ""
 
 
@@ -175,7 +172,6 @@ def test_the_last_event_has_the_whole_answer_with_usage_and_cost() -> None:
             "id": "rs_chatcmpl-1_0",
             "type": "reasoning",
             "summary": [{"type": "summary_text", "text": "Hm."}],
-            "encrypted_content": None,
         },
         {
             "id": "msg_chatcmpl-1_1",
@@ -326,7 +322,7 @@ def test_the_proof_of_a_thought_ends_its_item() -> None:
         Ended(),
     )
     output = named(streamed(events))[-1]["response"]["output"]
-    assert [(len(one["summary"]), one["encrypted_content"]) for one in output] == [
+    assert [(len(one["summary"]), one.get("encrypted_content")) for one in output] == [
         (1, "tollgate.signature.c2ln"),
         (0, "tollgate.sealed.b3BhcXVl"),
         (1, None),
@@ -337,9 +333,47 @@ def test_a_usage_without_its_prompt_is_no_usage() -> None:
     """Clients refuse one without these counts, and unknown is not 0."""
     events = (Started(), Used(usage=TokenUsage(output_tokens=3)), Ended())
     assert named(streamed(events))[-1]["response"]["usage"] is None
-    events = (Started(), Used(usage=TokenUsage(input_tokens=1, output_tokens=3)), Ended())
-    usage = named(streamed(events))[-1]["response"]["usage"]
-    assert usage["input_tokens_details"] == {"cached_tokens": 0, "cache_write_tokens": 0}
+
+
+def test_a_picture_is_an_item_of_the_tool_that_draws() -> None:
+    """It is the form that OpenAI has for one; the last event has its bytes."""
+    events = (
+        Started(),
+        TextPiece(text="a"),
+        Picture(media_type="image/png", data="iVBORw=="),
+        Omitted(name="audio/wav"),
+        TextPiece(text="b"),
+        Finished(finish=Finish.STOP),
+        Ended(),
+    )
+    found = named(streamed(events))
+    for event in found:
+        _EVENTS[event["type"]].model_validate(event)
+    places = [one["type"] for one in found if one.get("output_index") == 1]
+    assert places == [
+        "response.output_item.added",
+        "response.image_generation_call.completed",
+        "response.output_item.done",
+    ]
+    last = found[-1]["response"]
+    assert [item["type"] for item in last["output"]] == [
+        "message",
+        "image_generation_call",
+        "message",
+    ]
+    assert last["output"][1]["result"] == "iVBORw=="
+    assert last["omitted"] == ["audio/wav"]
+
+
+@pytest.mark.parametrize("known", [(), ("cached_input_tokens",), ("reasoning_tokens",)])
+def test_a_part_that_no_upstream_stated_is_not_0(known: tuple[str, ...]) -> None:
+    """Codex takes details that are null, and none that lack their first part."""
+    counts = TokenUsage(input_tokens=9, output_tokens=3, **dict.fromkeys(known, 2))
+    usage = named(streamed((Started(), Used(usage=counts), Ended())))[-1]["response"]["usage"]
+    assert [usage["input_tokens_details"], usage["output_tokens_details"]] == [
+        {"cached_tokens": 2} if "cached_input_tokens" in known else None,
+        {"reasoning_tokens": 2} if "reasoning_tokens" in known else None,
+    ]
 
 
 PIECES = st.one_of(

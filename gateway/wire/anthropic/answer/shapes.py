@@ -80,7 +80,7 @@ _OTHER_TOOLS = frozenset(
 )
 _SEARCH_RESULT = b'"web_search_tool_result"'
 # Kinds of blocks and of their pieces whose content is read.
-_KNOWN_BLOCKS = names_in(
+READ_BLOCKS = names_in(
     "text thinking redacted_thinking tool_use text_delta thinking_delta signature_delta "
     "input_json_delta citations_delta"
 )
@@ -148,7 +148,7 @@ def is_content(block: MessageBlock) -> bool:
 def has_more_than_text(block: TypedBlock) -> bool:
     """Return True if a whole block is of an unknown type, or has content without any text."""
     kind, text = text_in(block.type), generated_text(block)
-    if kind and kind not in _KNOWN_BLOCKS:
+    if kind and kind not in READ_BLOCKS:
         return True
     return not text and (not kind or is_content(block))
 
@@ -174,7 +174,7 @@ def note_hosted_call(observed: Observed, block: msgspec.Raw | bytes) -> None:
 def is_odd_block(block: msgspec.Raw | bytes) -> bool:
     """Return True if a block, or a piece of one, has a kind whose content is not read."""
     try:
-        return text_in(_decode_server_block(block).type) not in _KNOWN_BLOCKS
+        return text_in(_decode_server_block(block).type) not in READ_BLOCKS
     except UNREADABLE:
         return True
 

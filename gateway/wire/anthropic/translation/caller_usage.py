@@ -9,30 +9,78 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+from msgspec import Struct
+
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestFacts
 from gateway.domain.request.token_estimate import is_countable, tokens_in
-from gateway.wire.translation.answer_events import Used
+from gateway.wire.translation.answer_events import (
+    AnswerEvent,
+    CallArguments,
+    CallStarted,
+    Finish,
+    Finished,
+    Omitted,
+    Picture,
+    RefusalPiece,
+    TextPiece,
+    ThoughtPiece,
+    Used,
+)
 
 _TIERS = frozenset({"standard", "priority", "batch"})
 _NONE = TokenUsage()
 
 
-def messages_usage(used: Used | None) -> dict[str, Any]:
-    """Return the usage of a whole message. Two counts are no null in the schema, but 0 would be a
-    count.
+class ShownText(Struct):
+    """The size of the text that the caller was shown, in bytes of UTF-8; None if the answer may
+    have other content: sealed, omitted, or hidden thoughts before its maximum.
+    """
+
+    size_bytes: int | None = 0
+
+    def add(self, event: AnswerEvent) -> None:
+        """Take in the next event."""
+        if self.size_bytes is None:
+            return
+        if isinstance(event, TextPiece | RefusalPiece | CallArguments):
+            self.size_bytes += len(event.text.encode())
+        elif isinstance(event, CallStarted):
+            self.size_bytes += len(event.name.encode())
+        elif isinstance(event, ThoughtPiece) and not event.sealed:
+            self.size_bytes += len(event.text.encode())
+        elif isinstance(event, ThoughtPiece | Picture | Omitted) or (
+            isinstance(event, Finished) and event.finish is Finish.LENGTH
+        ):
+            self.size_bytes = None
+
+
+def messages_usage(
+    used: Used | None, facts: RequestFacts, *, text_bytes: int | None
+) -> dict[str, Any]:
+    """Return the usage of a whole message. The schema has two counts as numbers: the gateway's own
+    count stands for one that is unknown, with `estimated` beside it, and null if it has none.
     """
     tier = used.service_tier if used is not None else None
-    return {
+    found = {
         **_counts(used.usage if used is not None else _NONE),
         "inference_geo": None,
         "service_tier": tier if tier in _TIERS else None,
     }
+    own = {}
+    if found["input_tokens"] is None and is_countable(facts):
+        own["input_tokens"] = tokens_in(facts.body_bytes)
+    if found["output_tokens"] is None and text_bytes is not None:
+        own["output_tokens"] = tokens_in(text_bytes)
+    return {**found, **own, "estimated": True} if own else found
 
 
-def delta_usage(used: Used | None) -> dict[str, Any]:
+def delta_usage(
+    used: Used | None, facts: RequestFacts, *, text_bytes: int | None
+) -> dict[str, Any]:
     """Return the usage at the end of a stream: its own members, and others that are known."""
-    usage = messages_usage(used)
+    usage = messages_usage(used, facts, text_bytes=text_bytes)
     for name in ("cache_creation", "inference_geo", "service_tier"):
         if usage[name] is None:
             del usage[name]
@@ -40,14 +88,11 @@ def delta_usage(used: Used | None) -> dict[str, Any]:
 
 
 def first_usage(usage: TokenUsage | None, facts: RequestFacts) -> dict[str, Any]:
-    """Return the usage at the start of a stream: the prompt as far as it is known, else the
-    gateway's own count of it, marked as one. The caller has no token of the answer yet.
+    """Return the usage at the start of a stream: the prompt as far as it is known. The caller has
+    no token of the answer yet.
     """
-    found = messages_usage(None if usage is None else Used(usage=usage))
-    found |= {"output_tokens": 0, "output_tokens_details": None}
-    if found["input_tokens"] is None and is_countable(facts):
-        found |= {"input_tokens": tokens_in(facts.body_bytes), "estimated": True}
-    return found
+    prompt = msgspec.structs.replace(usage or _NONE, output_tokens=0, reasoning_tokens=None)
+    return messages_usage(Used(usage=prompt), facts, text_bytes=None)
 
 
 def _counts(usage: TokenUsage) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic.error import error_body, error_event
 from gateway.wire.anthropic.translation.caller_content import Content, call_block, text_block
 from gateway.wire.anthropic.translation.caller_usage import (
+    ShownText,
     delta_usage,
     first_usage,
     messages_usage,
@@ -30,11 +31,14 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     RefusalPiece,
     Started,
     TextPiece,
     ThoughtPiece,
     Used,
+    add_omitted,
 )
 from gateway.wire.translation.block_order import BlockOrder
 from gateway.wire.translation.call_ids import CallIds
@@ -98,6 +102,8 @@ class MessagesWriter(Struct):
     _ids: CallIds = msgspec.field(default_factory=CallIds)
     _finished: Finished | None = None
     _used: Used | None = None
+    _omitted: list[str] = []
+    _shown: ShownText = msgspec.field(default_factory=ShownText)
 
     def write(self, events: Sequence[AnswerEvent]) -> Sequence[AnswerPart]:
         """Return the parts of the caller's stream for these events."""
@@ -115,19 +121,27 @@ class MessagesWriter(Struct):
                 self._finished = self._finished or event
             elif isinstance(event, Used):
                 self._used = event
-            elif not isinstance(event, Ended):
+            elif not isinstance(event, Ended | Picture | Omitted):
                 content.add(event)
         message = {
             **self._head(answer_id),
             "content": content.blocks(),
-            **_end(self._stop_reason, self._stop_sequence),
+            **self._ending(),
         }
         return self._priced(_encode(message)[:-1], b"}")
 
     def _ordered(self, events: Sequence[AnswerEvent]) -> Iterator[AnswerEvent]:
         """Yield the events in the order of a message's blocks, with ids that tell calls apart."""
         for event in events:
-            yield from self._order.events(self._ids.told_apart(event, read=self.read, own=self.own))
+            if isinstance(event, Picture):  # a message has no form for one of the model
+                event = Omitted(name=event.media_type, choice=event.choice)
+            for one in self._order.events(
+                self._ids.told_apart(event, read=self.read, own=self.own)
+            ):
+                self._shown.add(one)
+                if isinstance(one, Omitted):
+                    add_omitted(self._omitted, one)
+                yield one
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the events of one neutral event."""
@@ -141,7 +155,7 @@ class MessagesWriter(Struct):
             yield from self._blocks.end()
             yield self._last_delta()
             yield _event("message_stop")
-        else:
+        elif not isinstance(event, Picture | Omitted):
             yield from self._content(event)
 
     def _content(
@@ -193,7 +207,7 @@ class MessagesWriter(Struct):
 
     def _last_delta(self) -> AnswerPart:
         """Return `message_delta` with the end, the usage and a placeholder for the cost."""
-        delta = _end(self._stop_reason, self._stop_sequence)
+        delta = self._ending()
         before = b"event: message_delta\ndata: " + _encode(
             {"type": "message_delta", "delta": delta}
         )
@@ -204,7 +218,8 @@ class MessagesWriter(Struct):
         it, and `after` begins with the object's end.
         """
         used = self._used
-        usage = (delta_usage if is_delta else messages_usage)(used)
+        write = delta_usage if is_delta else messages_usage
+        usage = write(used, self.read.facts, text_bytes=self._shown.size_bytes)
         if used is None:
             return before + b',"usage":' + _encode(usage) + after
         content = before + b',"usage":' + _encode(usage)
@@ -220,6 +235,11 @@ class MessagesWriter(Struct):
             "role": "assistant",
             "model": self.read.facts.model,
         }
+
+    def _ending(self) -> dict[str, Any]:
+        """Return the members of the answer's end, with the names of content that it has not."""
+        omitted = {"omitted": self._omitted} if self._omitted else {}
+        return _end(self._stop_reason, self._stop_sequence) | omitted
 
     @property
     def _stop_reason(self) -> str | None:

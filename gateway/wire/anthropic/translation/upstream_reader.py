@@ -12,6 +12,7 @@ import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.anthropic.answer.shapes import (
+    READ_BLOCKS,
     STOP_EVENT,
     decode_event,
     is_odd_block,
@@ -53,6 +54,7 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
     Started,
     TextPiece,
     ThoughtPiece,
@@ -185,7 +187,7 @@ class MessagesReader:
             return self._start_call(_index(event), block)
         if kind in _OF_SERVER:
             note_hosted_call(self.observed, msgspec.json.encode(block))
-        return self._pieces(_texts_of(block, kind), block)
+        return [*self._pieces(_texts_of(block, kind), block), *_omitted(block, kind)]
 
     def _start_call(self, index: int, block: dict[str, Any]) -> list[AnswerEvent]:
         """Return the start of a tool call, with its input if that comes at once."""
@@ -205,10 +207,10 @@ class MessagesReader:
         return events
 
     def _delta(self, event: dict[str, Any], delta: dict[str, Any]) -> list[AnswerEvent]:
-        """Return a piece of a block; a citation has no place in the neutral values."""
+        """Return a piece of a block."""
         kind = text_in(delta, "type")
         if kind != "input_json_delta":
-            return self._pieces(_texts_of(delta, kind), delta)
+            return [*self._pieces(_texts_of(delta, kind), delta), *_omitted(delta, kind)]
         text, call = text_in(delta, "partial_json"), self._calls.get(_index(event))
         if not text:
             return []
@@ -326,11 +328,20 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             found, text = list(pieces), "".join(piece.text for piece in pieces)
             if not text and (pieces or is_odd_block(msgspec.json.encode(block))):
                 observed.note_other()
-        events += found
+        events += [*found, *_omitted(block, kind)]
         observed.has_content = observed.has_content or bool(found)
         if observed.collects_text and text:
             observed.note_text(text)
     return events
+
+
+def _omitted(block: dict[str, Any], kind: str) -> list[Omitted]:
+    """Return the name of a block, or of a piece of one, that is not read; a text's citations are
+    not.
+    """
+    if block.get("citations") or kind == "citations_delta":
+        return [Omitted(name="citations")]
+    return [] if not kind or kind in READ_BLOCKS else [Omitted(name=kind)]
 
 
 def _texts_of(block: dict[str, Any], kind: str) -> list[TextPiece | ThoughtPiece]:

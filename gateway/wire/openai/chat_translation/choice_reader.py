@@ -2,7 +2,7 @@
 events.
 
 Servers differ in their pieces: thoughts have two names, Mistral's content is a list, and some send
-a call's index twice or never. Members of other types are passed over.
+a call's index twice or never. Members of other types are passed over; other content is named.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import Struct
 
+from gateway.wire.foreign_json import MAX_WHOLE_BYTES, object_in, objects_in, text_in, value_of
 from gateway.wire.openai.answer.shapes import ABSENT, number_of
 from gateway.wire.openai.bounds import decode_few
 from gateway.wire.translation.answer_events import (
@@ -20,9 +21,11 @@ from gateway.wire.translation.answer_events import (
     CallStarted,
     Finish,
     Finished,
+    Omitted,
     RefusalPiece,
     TextPiece,
     ThoughtPiece,
+    media_of,
 )
 from gateway.wire.translation.block_order import OpenJson
 from gateway.wire.translation.conversation import NO_JSON
@@ -51,12 +54,17 @@ class _Message(Struct):
     reasoning_content: msgspec.Raw = ABSENT
     reasoning: msgspec.Raw = ABSENT
     tool_calls: msgspec.Raw = ABSENT
+    function_call: msgspec.Raw = ABSENT  # the older form of a call
+    images: msgspec.Raw = ABSENT  # OpenRouter's
+    audio: msgspec.Raw = ABSENT
+    annotations: msgspec.Raw = ABSENT
 
 
 class _Call(Struct):
     index: msgspec.Raw = ABSENT
     id: msgspec.Raw = ABSENT
     function: msgspec.Raw = ABSENT
+    custom: msgspec.Raw = ABSENT
     extra_content: msgspec.Raw = ABSENT
 
 
@@ -168,15 +176,35 @@ class ChoiceReader(Struct):
         refusal = text_of(message.refusal)
         if refusal:
             found.append(RefusalPiece(text=refusal, choice=self.number))
+        found += self._media_events(message)
         return found
+
+    def _media_events(self, message: _Message) -> Iterator[AnswerEvent]:
+        """Yield the pictures of a message, and the names of its other content."""
+        images = value_of(bytes(message.images) or b"null", most_bytes=MAX_WHOLE_BYTES)
+        for image in objects_in({"images": images}, "images"):
+            url = text_in(object_in(image, "image_url"), "url")
+            head, _, data = url.partition(";base64,")
+            media_type = head.removeprefix("data:") if data else "image"
+            yield media_of(media_type, data, choice=self.number)
+        if _is_object(message.audio):
+            yield Omitted(name="audio", choice=self.number)
+        if bytes(message.annotations).strip(b"[ \r\n\t]") not in (b"", b"null"):
+            yield Omitted(name="annotations", choice=self.number)
 
     def _calls_of(self, message: _Message, *, is_whole: bool) -> list[AnswerEvent]:
         """Return the events of the calls in a message, each of them whole, or of their pieces."""
-        if bytes(message.tool_calls)[:1] != b"[":
-            return []
+        pieces: list[_Call] = []
+        if _is_object(message.function_call):
+            pieces.append(_Call(function=message.function_call))
+        if bytes(message.tool_calls)[:1] == b"[":
+            pieces += decode_few(message.tool_calls, _Call)
         found: list[AnswerEvent] = []
-        for piece in decode_few(message.tool_calls, _Call):
-            found += self._call_events(piece, is_whole=is_whole)
+        for piece in pieces:
+            if _is_object(piece.custom):
+                found.append(Omitted(name="custom", choice=self.number))
+            else:
+                found += self._call_events(piece, is_whole=is_whole)
         return found
 
     def _part_events(self, parts: list[_Part]) -> Iterator[AnswerEvent]:
@@ -187,6 +215,8 @@ class ChoiceReader(Struct):
                     yield ThoughtPiece(text=text_of(inner.text), choice=self.number)
             elif text := text_of(part.text):
                 yield TextPiece(text=text, choice=self.number)
+            elif part.text is ABSENT:
+                yield Omitted(name=text_of(part.type) or "content", choice=self.number)
 
     def _call_events(self, piece: _Call, *, is_whole: bool) -> Iterator[AnswerEvent]:
         """Yield the events of a piece of a tool call, or of a whole one."""

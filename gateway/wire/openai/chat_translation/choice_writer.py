@@ -2,6 +2,7 @@
 
 A thought with a signature also stands in litellm's member `thinking_blocks`, which its clients send
 back and `messages_reader` reads: Anthropic takes an earlier thought only with its signature.
+Pictures stand in OpenRouter's member `images`; `omitted` names content without a form in a chat.
 """
 
 from __future__ import annotations
@@ -18,14 +19,26 @@ from gateway.wire.translation.answer_events import (
     CallStarted,
     Finish,
     Finished,
+    Omitted,
+    Picture,
     RefusalPiece,
     TextPiece,
     ThoughtPiece,
+    add_omitted,
 )
 from gateway.wire.translation.conversation import NO_JSON
 
 MAX_THOUGHT_CHARS = 32 * 2**20  # of a stream, kept until a signature: as of a plain answer
-ChoicePiece = TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments | Finished
+ChoicePiece = (
+    TextPiece
+    | RefusalPiece
+    | ThoughtPiece
+    | CallStarted
+    | CallArguments
+    | Picture
+    | Omitted
+    | Finished
+)
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -38,6 +51,9 @@ class ChoiceDeltas(Struct):
     _has_calls: bool = False
     _thought: list[str] = []  # since the last signature
     _thought_chars: int = 0
+    _blocks: int = 0
+    _images: int = 0
+    _omitted: list[str] = []
 
     def opening(self) -> dict[str, Any]:
         """Return the first piece: the role and no content yet."""
@@ -57,6 +73,12 @@ class ChoiceDeltas(Struct):
         if isinstance(event, CallStarted):
             self._has_calls = True
             return self._piece({"tool_calls": [{"index": event.call, **call_of(event)}]})
+        if isinstance(event, Picture):
+            self._images += 1
+            return self._piece({"images": _numbered([image_of(event)], self._images - 1)})
+        if isinstance(event, Omitted):
+            is_new = add_omitted(self._omitted, event)
+            return self._piece({"omitted": [self._omitted[-1]]}) if is_new else None
         arguments = {"index": event.call, "function": {"arguments": event.text}}
         return self._piece({"tool_calls": [arguments]})
 
@@ -67,7 +89,8 @@ class ChoiceDeltas(Struct):
         if self._thought_chars > MAX_THOUGHT_CHARS:
             raise EventTooLarge(f"thoughts of more than {MAX_THOUGHT_CHARS} letters")
         self._thought.append(event.text)
-        blocks = thinking_blocks(event, self._thought)
+        blocks = _numbered(thinking_blocks(event, self._thought), self._blocks)
+        self._blocks += len(blocks)
         return delta | ({"thinking_blocks": blocks} if blocks else {})
 
     def _piece(
@@ -96,7 +119,9 @@ class ChoiceMessage(Struct):
     _refusals: list[str] = []
     _thoughts: list[str] = []
     _thought: list[str] = []  # since the last signature
-    _blocks: list[dict[str, str]] = []
+    _blocks: list[dict[str, Any]] = []
+    _images: list[dict[str, Any]] = []
+    _omitted: list[str] = []
     _logprobs: list[msgspec.Raw] = []
     _calls: dict[int, dict[str, Any]] = {}  # by their numbers, in the order of their starts
     _arguments: dict[int, list[str]] = {}
@@ -118,6 +143,10 @@ class ChoiceMessage(Struct):
             self._blocks += thinking_blocks(event, self._thought)
         elif isinstance(event, CallStarted):
             self._calls[event.call] = call_of(event)
+        elif isinstance(event, Picture):
+            self._images.append(image_of(event))
+        elif isinstance(event, Omitted):
+            add_omitted(self._omitted, event)
         else:
             self._arguments.setdefault(event.call, []).append(event.text)
 
@@ -127,11 +156,16 @@ class ChoiceMessage(Struct):
             "role": "assistant",
             "content": "".join(self._texts) if self._texts else None,
             "refusal": "".join(self._refusals) if self._refusals else None,
+            "annotations": [],
         }
         if thoughts := "".join(self._thoughts):
             message["reasoning_content"] = thoughts
         if self._blocks:
             message["thinking_blocks"] = self._blocks
+        if self._images:
+            message["images"] = self._images
+        if self._omitted:
+            message["omitted"] = self._omitted
         if self._calls:
             for number, call in self._calls.items():
                 call["function"]["arguments"] = "".join(self._arguments.get(number, ()))
@@ -163,11 +197,24 @@ def call_of(event: CallStarted) -> dict[str, Any]:
     return call
 
 
-def thinking_blocks(event: ThoughtPiece, thought: list[str]) -> list[dict[str, str]]:
+def image_of(event: Picture) -> dict[str, Any]:
+    """Return a picture as OpenRouter has it."""
+    url = f"data:{event.media_type};base64,{event.data}"
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def _numbered(items: list[dict[str, Any]], first: int) -> list[dict[str, Any]]:
+    """Return the items of a delta with their numbers: OpenAI's own helpers raise for a second list
+    of objects that have no index.
+    """
+    return [{"index": at, **item} for at, item in enumerate(items, first)]
+
+
+def thinking_blocks(event: ThoughtPiece, thought: list[str]) -> list[dict[str, Any]]:
     """Return the blocks that an event completes: `thought` has the text since the last one, and is
     emptied.
     """
-    blocks = []
+    blocks: list[dict[str, Any]] = []
     if event.signature:
         text = "".join(thought)
         thought.clear()

@@ -31,18 +31,18 @@ def chat_usage(usage: TokenUsage) -> dict[str, Any]:
 def responses_usage(usage: TokenUsage) -> dict[str, Any] | None:
     """Return the usage of a response; None if the prompt or the answer is unknown.
 
-    Its clients refuse a usage without these members, so a part that is unknown is written as 0, as
-    vLLM does it there. The ledger keeps it unknown.
+    The details of a side are null unless its first part is known: OpenAI's types require that part
+    in them, and 0 would be a count. Codex takes null, but no details without that part.
     """
     prompt, answer = usage.input_tokens, usage.output_tokens
     if prompt is None or answer is None:
         return None
+    inputs, outputs = input_details(usage), _output_details(usage)
     return {
         "input_tokens": prompt,
-        "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0}
-        | input_details(usage),
+        "input_tokens_details": inputs if "cached_tokens" in inputs else None,
         "output_tokens": answer,
-        "output_tokens_details": {"reasoning_tokens": 0} | _output_details(usage),
+        "output_tokens_details": outputs if "reasoning_tokens" in outputs else None,
         "total_tokens": _total(usage),
     }
 

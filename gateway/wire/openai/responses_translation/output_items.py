@@ -18,13 +18,14 @@ from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.translation.answer_events import (
     CallArguments,
     CallStarted,
+    Picture,
     RefusalPiece,
     TextPiece,
     ThoughtPiece,
 )
 from gateway.wire.translation.conversation import NO_JSON
 
-ItemPiece = TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments
+ItemPiece = TextPiece | RefusalPiece | ThoughtPiece | CallStarted | CallArguments | Picture
 MAX_KEPT_CHARS = 32 * 2**20  # as of a plain answer
 MAX_ITEMS = 16_384
 PIECE_CHARS = 256  # about the memory of a call without its arguments
@@ -87,7 +88,10 @@ class OutputItems(Struct):
         """Yield the events of a piece of the answer. Raises `EventTooLarge`: the last event has the
         whole answer again, which is kept until then.
         """
-        self._kept_chars += PIECE_CHARS if isinstance(event, CallStarted) else len(event.text)
+        if isinstance(event, CallStarted):
+            self._kept_chars += PIECE_CHARS
+        else:
+            self._kept_chars += len(event.data if isinstance(event, Picture) else event.text)
         if self._kept_chars > MAX_KEPT_CHARS or len(self.items) > MAX_ITEMS:
             raise EventTooLarge(f"an answer of more than {MAX_KEPT_CHARS} letters")
         if isinstance(event, TextPiece):
@@ -98,6 +102,8 @@ class OutputItems(Struct):
             yield from self._thought(event)
         elif isinstance(event, CallStarted):
             yield from self._call(event)
+        elif isinstance(event, Picture):
+            yield from self._picture(event)
         else:
             yield self._arguments(event)
 
@@ -166,6 +172,23 @@ class OutputItems(Struct):
         self._open = _OpenCall(place=place, item=item)
         yield self._item_event("added", place)
 
+    def _picture(self, event: Picture) -> Iterator[dict[str, Any]]:
+        """Yield the events of a picture, as the tool that draws one has them."""
+        yield from self.close(COMPLETED)
+        place = len(self.items)
+        item = {
+            "id": f"ig_{self.answer_id}_{place}",
+            "type": "image_generation_call",
+            "status": IN_PROGRESS,
+            "result": None,
+        }
+        self.items.append(item)
+        yield self._item_event("added", place)
+        kind = "response.image_generation_call.completed"
+        yield {"type": kind, "item_id": item["id"], "output_index": place}
+        item |= {"status": COMPLETED, "result": event.data}
+        yield self._item_event("done", place)
+
     def _arguments(self, event: CallArguments) -> dict[str, Any]:
         """Return the event of a piece of the open call's arguments."""
         call = self._open
@@ -182,7 +205,7 @@ class OutputItems(Struct):
         """Begin a message or a thought."""
         place = len(self.items)
         item: dict[str, Any] = {"id": f"rs_{self.answer_id}_{place}", "type": "reasoning"}
-        item |= {"summary": [], "encrypted_content": None}
+        item["summary"] = []
         if item_type == "message":
             item = {"id": f"msg_{self.answer_id}_{place}", "type": "message"}
             item |= {"status": IN_PROGRESS, "role": "assistant", "content": []}

@@ -31,8 +31,10 @@ from gateway.wire.translation.answer_events import (
     Failed,
     Finish,
     Finished,
+    Omitted,
     Started,
     Used,
+    add_omitted,
 )
 from gateway.wire.translation.block_order import BlockOrder
 from gateway.wire.translation.call_ids import CallIds
@@ -55,6 +57,7 @@ class ResponsesWriter(Struct):
     _ids: CallIds = msgspec.field(default_factory=CallIds)
     _reason: str | None = None  # the answer is incomplete for it
     _used: Used | None = None
+    _omitted: list[str] = []
     _repeated: dict[str, Any] = {}
     _number: int = 0  # of the next event
 
@@ -115,6 +118,8 @@ class ResponsesWriter(Struct):
                 yield {"type": kind, "response": response}
         elif isinstance(event, Used):
             self._used = event
+        elif isinstance(event, Omitted):
+            add_omitted(self._omitted, event)
         elif isinstance(event, Finished):
             self._reason = _REASONS.get(event.finish)
             yield from self._output.close(self._status)
@@ -152,4 +157,5 @@ class ResponsesWriter(Struct):
             "output": self._output.items,
             "service_tier": tier if tier in TIERS else "default",
             **self._repeated,
+            **({"omitted": self._omitted} if self._omitted else {}),
         }
