@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.wire.anthropic.translation.upstream_reader import MessagesReader
+from gateway.wire.bedrock.answer import ConverseReader
 from gateway.wire.dialect import written
+from gateway.wire.gemini.answer import GeminiReader
+from gateway.wire.ollama.answer import OllamaReader
 from gateway.wire.surrogates import with_stand_ins, without_halves
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -21,6 +24,7 @@ from gateway.wire.translation.answer_events import (
     TextPiece,
     ThoughtPiece,
 )
+from tests.event_messages import event
 from tests.oracles.mixed_streams import stream_of
 
 CALL = {"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}}
@@ -69,6 +73,44 @@ def test_a_text_that_is_cut_between_units_arrives_whole(kind: str, text: str, ev
     deltas = [DELTAS[kind](piece) for piece in cut(text, every=every)]
     found = pieces_of(read(chat({"tool_calls": [CALL]} if kind == "arguments" else {}, *deltas)))
     assert "".join(one for _, one in found) == text
+    for _, one in found:
+        one.encode()
+
+
+def ollama(text: str, kind: str) -> bytes:
+    return json.dumps({"message": {"role": "assistant", kind: text}}).encode() + b"\n"
+
+
+def gemini(text: str, kind: str) -> bytes:
+    part = {"text": text, "thought": kind == "thinking"}
+    return b"data: %b\n\n" % json.dumps({"candidates": [{"content": {"parts": [part]}}]}).encode()
+
+
+def converse(text: str, kind: str) -> bytes:
+    delta = {"text": text}
+    block = {"reasoningContent": delta} if kind == "thinking" else delta
+    return event("contentBlockDelta", {"contentBlockIndex": 0, "delta": block})
+
+
+UPSTREAMS = {
+    "ollama": (OllamaReader, ollama, b'{"done": true}\n'),
+    "gemini": (GeminiReader, gemini, b'data: {"candidates": [{"finishReason": "STOP"}]}\n\n'),
+    "bedrock": (ConverseReader, converse, event("messageStop", {"stopReason": "end_turn"})),
+}
+
+
+@pytest.mark.parametrize("kind", ["content", "thinking"])
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@given(text=TEXTS, every=st.integers(1, 3))
+def test_each_upstream_has_one_rule(upstream: str, kind: str, text: str, every: int) -> None:
+    """At each place of the cut; a half without its other half is U+FFFD at the text's end."""
+    make_reader, piece_of, last = UPSTREAMS[upstream]
+    reader = make_reader()
+    pieces = [*cut(text, every=every), "\ud83d"]
+    events = [one for piece in pieces for one in reader.feed(piece_of(piece, kind))]
+    events += [*reader.feed(last), *reader.end()]
+    found = pieces_of(events)
+    assert "".join(one for _, one in found) == text + "\ufffd"
     for _, one in found:
         one.encode()
 
