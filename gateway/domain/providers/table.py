@@ -61,10 +61,11 @@ class ProviderFacts:
     if no source states it. `running_usage`: how it reports the usage of a stream on the way;
     None if it does not. `base_path` completes an address without a path. `refuses` are members
     of OpenAI's requests that make it refuse them. `needs_tool_choice`: without the member it
-    calls no tool. `most_call_id_chars` bounds the ids of tool calls, `most_stops` the stops of a
-    chat. `checks_tools`: it refuses a tool with a long name, or with alternatives at the top of its
-    schema. `takes_developer`: a message
-    may have that role; else it goes as `system`, which that role replaced. These, `output_limit`,
+    calls no tool. `needs_declared_tools`: it refuses calls in earlier turns of a request without
+    tools, so that these are declared. `most_call_id_chars` bounds the ids of tool calls, and
+    `most_stops` the stops of a chat. `checks_tools`: it refuses a tool with a long name, or with
+    alternatives at the top of its schema. `takes_developer`: a message may have that role; else it
+    goes as `system`, which that role replaced. These, `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
     OpenAI's API. `adapts_requests`: a request of an operation that it speaks may have to change for
     it. `native` are the operations that it speaks itself. `company` is set if it differs from the
@@ -100,6 +101,7 @@ class ProviderFacts:
     takes_stream_options: bool = True
     refuses: frozenset[str] = frozenset()
     needs_tool_choice: bool = False
+    needs_declared_tools: bool = False
     most_call_id_chars: int | None = None
     most_stops: int | None = None
     checks_tools: bool = False
@@ -456,6 +458,7 @@ _ENTRIES = (
         listed_as="aws",
         bills_after_disconnect=True,
         native=frozenset(),  # Converse is no caller's dialect
+        needs_declared_tools=True,
         takes_credentials=("keys", "ambient"),
         tier_header="x-amzn-bedrock-service-tier",
         sources=(

@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import FieldLoss
+from gateway.domain.policy.policy import FieldLoss, Route
+from gateway.domain.providers.table import TextForms
+from gateway.domain.request.bound import TOOL_PREFACE_TOKENS, bound_of
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.providers.registry import build_providers
@@ -106,3 +108,36 @@ def test_a_target_takes_what_the_callers_dialect_allows(target: str) -> None:
         f"{number} × {fault} (first: {first[fault]})" for fault, number in faults.most_common()
     ]
     assert not lines, "\n".join(lines[:30])
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_hold_counts_the_tools_that_a_translation_adds(target: str) -> None:
+    """And none where nothing is added: at each target, for calls without tools."""
+    (provider, model, native), _ = TARGETS[target]
+    there = factories.deployment(provider=provider, model=model, native=native)
+    elsewhere = factories.deployment(provider="openai_compatible", native=frozenset())
+    seen: set[bool] = set()
+    for seed in range(300):
+        operation, body = draw(seed)
+        read = factories.read(body, operation)
+        asked = json.loads(body)
+        try:
+            sent = _sent(TARGETS[target][0], read)
+        except (InvalidRequest, Untranslatable):
+            continue
+        if read.facts.expansion_tokens is None:  # its window is held
+            continue
+        has_added = bool(sent.get("tools") or "toolConfig" in sent) and "tools" not in asked
+        held = [
+            bound_of(
+                read.facts,
+                route=Route(name="assistant", deployments=("one",)),
+                deployment=one,
+                price=factories.price(),
+                text_forms=TextForms.NONE,
+            ).input_tokens
+            for one in (there, elsewhere)
+        ]
+        assert held[0] - held[1] == (TOOL_PREFACE_TOKENS if has_added else 0), seed
+        seen.add(has_added)
+    assert seen == ({False, True} if provider == "bedrock" else {False})
