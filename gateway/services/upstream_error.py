@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from gateway.domain.policy.policy import Deployment
-from gateway.domain.providers.own_members import SWITCHES
+from gateway.domain.providers.own_members import DEVELOPER, ROLE_SWITCH, SWITCHES
 from gateway.domain.providers.table import ProviderFacts
 from gateway.errors import InvalidRequest, RequestError
 from gateway.services.codings import CODING, opened_to_end
@@ -109,3 +109,5 @@ def _name_own_member(error: InvalidRequest, sent: bytes, asked: bytes) -> None:
             )
             error.param = None
             return
+    if error.message.find(DEVELOPER) >= 0 and sent.find(b'"developer"') >= 0:
+        error.message += f" An admin can change that at this deployment: {ROLE_SWITCH}."
