@@ -279,10 +279,10 @@ def _result(drawn: Drawn) -> dict[str, Any]:
     return members | ({"is_error": True} if drawn.is_rare() else {})
 
 
-_DIALECTS = {Operation.CHAT: chat, Operation.RESPONSES: responses, Operation.MESSAGES: messages}
+DIALECTS = {Operation.CHAT: chat, Operation.RESPONSES: responses, Operation.MESSAGES: messages}
 
 
 def draw(seed: int) -> tuple[Operation, bytes]:
     """Return a request by its number: the dialects in turn, the same one for the same number."""
-    operation = tuple(_DIALECTS)[seed % len(_DIALECTS)]
-    return operation, json.dumps(_DIALECTS[operation](Random(seed))).encode()
+    operation = tuple(DIALECTS)[seed % len(DIALECTS)]
+    return operation, json.dumps(DIALECTS[operation](Random(seed))).encode()
