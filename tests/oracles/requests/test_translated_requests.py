@@ -13,9 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import FieldLoss, Route
-from gateway.domain.providers.table import TextForms
-from gateway.domain.request.bound import TOOL_PREFACE_TOKENS, bound_of
+from gateway.domain.policy.policy import FieldLoss
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.providers.registry import build_providers
@@ -39,7 +37,7 @@ ADAPTERS = build_providers(salt_key=bytes(32))
 Target = tuple[str, str, frozenset[Operation]]
 
 
-def _sent(target: Target, read: RequestBody) -> Any:
+def sent_to(target: Target, read: RequestBody) -> Any:
     """Return the body of the request that a provider is sent."""
     provider, model, native = target
     one = factories.deployment(
@@ -93,7 +91,7 @@ def test_a_target_takes_what_the_callers_dialect_allows(target: str) -> None:
     for seed in range(CASES):
         operation, body = draw(seed)
         try:
-            sent = _sent(one, factories.read(body, operation))
+            sent = sent_to(one, factories.read(body, operation))
             found = set(judge(sent))
             if operation in one[2]:  # its own dialect goes through: what is added is judged
                 own = {fault.partition(" ")[0] for fault in judge(json.loads(body))}
@@ -108,36 +106,3 @@ def test_a_target_takes_what_the_callers_dialect_allows(target: str) -> None:
         f"{number} × {fault} (first: {first[fault]})" for fault, number in faults.most_common()
     ]
     assert not lines, "\n".join(lines[:30])
-
-
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_hold_counts_the_tools_that_a_translation_adds(target: str) -> None:
-    """And none where nothing is added: at each target, for calls without tools."""
-    (provider, model, native), _ = TARGETS[target]
-    there = factories.deployment(provider=provider, model=model, native=native)
-    elsewhere = factories.deployment(provider="openai_compatible", native=frozenset())
-    seen: set[bool] = set()
-    for seed in range(300):
-        operation, body = draw(seed)
-        read = factories.read(body, operation)
-        asked = json.loads(body)
-        try:
-            sent = _sent(TARGETS[target][0], read)
-        except (InvalidRequest, Untranslatable):
-            continue
-        if read.facts.expansion_tokens is None:  # its window is held
-            continue
-        has_added = bool(sent.get("tools") or "toolConfig" in sent) and "tools" not in asked
-        held = [
-            bound_of(
-                read.facts,
-                route=Route(name="assistant", deployments=("one",)),
-                deployment=one,
-                price=factories.price(),
-                text_forms=TextForms.NONE,
-            ).input_tokens
-            for one in (there, elsewhere)
-        ]
-        assert held[0] - held[1] == (TOOL_PREFACE_TOKENS if has_added else 0), seed
-        seen.add(has_added)
-    assert seen == ({False, True} if provider == "bedrock" else {False})
