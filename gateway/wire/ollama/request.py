@@ -236,11 +236,11 @@ def _is_taken(schema: msgspec.Raw) -> bool:
 
 def _in_go(schema: msgspec.Raw) -> msgspec.Raw:
     """Return a schema of arguments without truth values in place of schemas."""
-    members = msgspec.json.decode(schema)
-    if isinstance(members, dict) and isinstance(members.get("type"), list):
-        members["type"] = "object"
     try:
-        return msgspec.Raw(msgspec.json.encode(_without_truths(members)))
+        members = _without_truths(msgspec.json.decode(schema))
+        if isinstance(members, dict) and isinstance(members.get("type"), list):
+            members["type"] = "object"
+        return msgspec.Raw(msgspec.json.encode(members))
     except RecursionError:
         return schema
 

@@ -279,7 +279,7 @@ def without_prefill(
     """
 
     def faults(body: dict[str, Any]) -> list[str]:
-        is_prefilled = body["messages"][-1]["role"] == "assistant"
+        is_prefilled = any(one["role"] == "assistant" for one in body["messages"][-1:])
         fault = "This model does not support assistant message prefill"
         return [*judge(body), *([fault] if is_prefilled else [])]
 

@@ -19,7 +19,11 @@ from gateway.errors import InvalidRequest, Untranslatable
 from gateway.providers.registry import build_providers
 from tests import factories
 from tests.answers import at_once
-from tests.oracles.requests.chat_judges import chat_faults, ollama_faults
+from tests.oracles.requests.chat_judges import (
+    chat_faults,
+    ollama_faults,
+    responses_faults,
+)
 from tests.oracles.requests.conversations import LONG_NAME, draw
 from tests.oracles.requests.judges import (
     converse_faults,
@@ -106,3 +110,43 @@ def test_a_target_takes_what_the_callers_dialect_allows(target: str) -> None:
         f"{number} × {fault} (first: {first[fault]})" for fault, number in faults.most_common()
     ]
     assert not lines, "\n".join(lines[:30])
+
+
+@pytest.mark.parametrize(
+    ("operation", "judge"),
+    [(Operation.CHAT, chat_faults), (Operation.RESPONSES, responses_faults)],
+)
+def test_what_the_gateway_adds_is_legal_in_the_callers_own_dialect(
+    operation: Operation, judge: Callable[[Any], list[str]]
+) -> None:
+    """A request that goes through has no fault at another place than its caller's own."""
+    target = "openai", "gpt-5.2", frozenset({operation})
+    judged = 0
+    for seed in range(200):
+        drawn, body = draw(seed)
+        if drawn is operation:
+            asked = json.loads(body) | {"stream": seed % 2 == 0}
+            sent = sent_to(target, factories.read(json.dumps(asked).encode(), operation))
+            assert sent != asked
+            own = {fault.partition(" ")[0] for fault in judge(asked)}
+            assert {fault for fault in judge(sent) if fault.partition(" ")[0] not in own} == set()
+            judged += 1
+    assert judged > 60
+
+
+@pytest.mark.parametrize(
+    ("judge", "body"),
+    [
+        (chat_faults, {"model": "m", "messages": [{"role": "user", "content": "a", "x": 1}]}),
+        (chat_faults, {"model": "m", "messages": [{"role": "user", "content": "a"}], "x": 1}),
+        (responses_faults, {"model": "m", "input": "a", "x": 1}),
+        (responses_faults, {"model": "m", "input": [{"role": "tool", "content": "a"}]}),
+        (ollama_faults, {"model": "m", "messages": [{"role": "developer", "content": "a"}]}),
+        (ollama_faults, {"model": "m", "messages": [], "options": {"top_k": "1"}}),
+    ],
+)
+def test_a_judge_refuses_what_its_description_does_not_have(
+    judge: Callable[[Any], list[str]], body: dict[str, Any]
+) -> None:
+    """A judge that takes anything would find nothing."""
+    assert judge(body)

@@ -162,10 +162,21 @@ def test_ollama_gets_a_schema_that_its_types_take(schema: Any, sent: Any) -> Non
 @pytest.mark.parametrize("schema", [{"required": "a"}, {"properties": {"a": {"enum": 1}}}, [1]])
 def test_another_schema_is_lost_by_name(schema: Any) -> None:
     """Ollama would refuse the whole request."""
+    asked = conversation(schema)
     with pytest.raises(Untranslatable, match="parameters"):
-        write_ollama_request(conversation(schema), Losses("one", drops=False))
-    body = plain(write_ollama_request(conversation(schema), Losses("one", drops=True)))
+        write_ollama_request(asked, Losses("one", drops=False))
+    body = plain(write_ollama_request(asked, Losses("one", drops=True)))
     assert body["tools"][0]["function"]["parameters"] == {"type": "object", "properties": {}}
+
+
+def test_a_schema_that_is_too_deep_is_lost_by_name() -> None:
+    """No reader of it fails: the edge refuses deeper bodies, and ours recurses."""
+    deep = b'{"properties":{"a":' * 5000 + b"true" + b"}}" * 5000
+    spec = ToolSpec(name="f", parameters=msgspec.Raw(deep))
+    with pytest.raises(Untranslatable, match="parameters"):
+        write_ollama_request(
+            Conversation(is_stream=False, tools=(spec,)), Losses("one", drops=False)
+        )
 
 
 ARGUMENTS = '{"path": "\\\\ud83d \\ud83d", "b": "\\ud83d\\ude00"}'
