@@ -36,6 +36,8 @@ SWITCHES: Mapping[str, str] = {
     TOOL_CHOICE: f"`refuses: [{TOOL_CHOICE}]` leaves it out",
     **dict.fromkeys((*RoundLimit, "parallel_tool_calls"), _ROUNDS),
 }
+# The word by which callers of messages ask for a member of a chat.
+ASKED_AS: Mapping[str, str] = {"parallel_tool_calls": "disable_parallel_tool_use"}
 
 
 class StreamUsage(StrEnum):
