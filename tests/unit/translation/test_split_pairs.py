@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.operation import Operation
+from gateway.errors import InvalidRequest
 from gateway.wire.anthropic.translation.upstream_reader import MessagesReader
 from gateway.wire.bedrock.answer import ConverseReader
 from gateway.wire.dialect import written
@@ -24,6 +26,7 @@ from gateway.wire.translation.answer_events import (
     TextPiece,
     ThoughtPiece,
 )
+from tests import factories
 from tests.event_messages import event
 from tests.oracles.mixed_streams import stream_of
 
@@ -195,3 +198,15 @@ def test_without_free_stand_ins_a_half_is_replaced() -> None:
     taken = b'"\\uF000\\ue900\xee\x80\x80\\ud83d"'
     assert with_stand_ins(taken) == (without_halves(taken), None)
     assert with_stand_ins(b'"\\ud83d\\ude00"') == (b'"\\ud83d\\ude00"', None)
+
+
+@pytest.mark.parametrize("operation", [Operation.CHAT, Operation.RESPONSES, Operation.MESSAGES])
+@pytest.mark.parametrize("text", ["\ud83d", "a\ude00b", "\ude00\ud83d", "\ud83d\ud83d\ude00"])
+def test_a_half_in_a_request_is_refused_at_the_edge(operation: Operation, text: str) -> None:
+    """One rule for all targets, before any of them is chosen; a whole pair passes."""
+    turns = [{"role": "user", "content": text}]
+    name = "input" if operation is Operation.RESPONSES else "messages"
+    with pytest.raises(InvalidRequest, match="not a valid JSON object"):
+        factories.read(json.dumps({"model": "m", name: turns}).encode(), operation)
+    turns = [{"role": "user", "content": "\U0001f600"}]
+    assert factories.read(json.dumps({"model": "m", name: turns}).encode(), operation)
