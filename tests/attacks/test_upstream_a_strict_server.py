@@ -32,7 +32,7 @@ SWITCHED = ", stream_usage: unasked, refuses: [developer]"
 
 
 class StrictServer(BaseHTTPRequestHandler):
-    """A chat server of a closed schema, as FastAPI refuses what it does not know."""
+    """A chat server of a closed schema, as FastAPI refuses unknown members."""
 
     protocol_version = "HTTP/1.1"
 

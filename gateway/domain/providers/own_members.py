@@ -12,7 +12,7 @@ from gateway.domain.providers.hosted_tools import RoundLimit
 from gateway.domain.providers.table import ProviderFacts
 
 DEVELOPER, TOOL_CHOICE = "developer", "tool_choice"
-# What a deployment may name in `refuses`: such a server is not sent it.
+# Words that a deployment may have in `refuses`: such a server is not sent them.
 REFUSABLE = (DEVELOPER, TOOL_CHOICE)
 # The role of the caller's messages that some servers do not know.
 ROLE_SWITCH = f"`refuses: [{DEVELOPER}]` sends it as `system`"

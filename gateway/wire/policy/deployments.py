@@ -365,8 +365,8 @@ class DeploymentBlock(Block):
         shown="all that `provider` reports",
     )
     refuses: Refused | None = optional(
-        "What this server refuses, if `provider` takes it: `developer`, the role (its messages go "
-        "as `system`), or `tool_choice`, the `auto` that the gateway adds at `trtllm`.",
+        "Words that this server refuses and `provider` takes: `developer`, the role (its messages "
+        "go as `system`), or `tool_choice`, the `auto` that the gateway adds at `trtllm`.",
         "[developer]",
         shown="`[]`",
     )

@@ -97,7 +97,7 @@ def test_a_target_takes_what_the_callers_dialect_allows(target: str) -> None:
         try:
             sent = sent_to(one, factories.read(body, operation))
             found = set(judge(sent))
-            if operation in one[2]:  # its own dialect goes through: what is added is judged
+            if operation in one[2]:  # its own dialect goes through: the additions are judged
                 own = {fault.partition(" ")[0] for fault in judge(json.loads(body))}
                 found = {fault for fault in found if fault.partition(" ")[0] not in own}
         except (InvalidRequest, Untranslatable) as refused:
