@@ -105,7 +105,7 @@ class OpenAI:
             conversation_of(read),
             losses,
             model=read.facts.model,
-            takes_top_k=deployment.provider_facts.is_engine,
+            facts=deployment.provider_facts,
             maximum_member=deployment.output_limit.members[-1],
         )
         body = with_known_messages(deployment, read_request(Operation.CHAT, chat))

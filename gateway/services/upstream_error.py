@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from gateway.domain.policy.policy import Deployment
-from gateway.domain.providers.own_members import SWITCHES
+from gateway.domain.providers.own_members import ASKED_AS, DEVELOPER, ROLE_SWITCH, SWITCHES
 from gateway.domain.providers.table import ProviderFacts
 from gateway.errors import InvalidRequest, RequestError
 from gateway.services.codings import CODING, opened_to_end
@@ -101,11 +101,19 @@ def _name_own_member(error: InvalidRequest, sent: bytes, asked: bytes) -> None:
     # A word such as `store` in a message may be an ordinary one.
     named += [word for word in _WORD.findall(error.message) if "_" in word]
     for name in named:
-        quoted = b'"%b"' % name.encode()
-        if name in SWITCHES and sent.find(quoted) >= 0 and asked.find(quoted) < 0:
+        words = (name, ASKED_AS.get(name, name))
+        is_callers = any(asked.find(_quoted(word)) >= 0 for word in words)
+        if name in SWITCHES and sent.find(_quoted(name)) >= 0 and not is_callers:
             error.message += (
                 f" The gateway added '{name}', not the caller. An admin can change that at this "
                 f"deployment: {SWITCHES[name]}."
             )
             error.param = None
             return
+    if error.message.find(DEVELOPER) >= 0 and sent.find(_quoted(DEVELOPER)) >= 0:
+        error.message += f" An admin can change that at this deployment: {ROLE_SWITCH}."
+
+
+def _quoted(name: str) -> bytes:
+    """Return a name as it stands in JSON."""
+    return b'"%b"' % name.encode()

@@ -41,7 +41,7 @@ def _as_before(document: dict[str, Any]) -> dict[str, Any]:
     for deployment in document["deployments"]:
         del deployment["native"], deployment["untranslatable"]
         del deployment["hosted_rounds"], deployment["hosted_tools"]
-        del deployment["unlisted"], deployment["listed"]
+        del deployment["unlisted"], deployment["listed"], deployment["refuses"]
         deployment.pop("idle_cost", None)  # of own deployments
         deployment.pop("prompt_cache", None)
         deployment["operations"] = [one for one in deployment["operations"] if one != "messages"]

@@ -83,3 +83,12 @@ def test_an_unsupported_maximum_is_no_long_prompt() -> None:
     )
     assert isinstance(error, InvalidRequest)
     assert "`output_limit`" in error.message
+
+
+def test_a_callers_wish_by_another_word_is_its_own() -> None:
+    """A message's wish becomes a member of the chat that it is sent as."""
+    body = b'{"error": {"message": "Unknown parameter: parallel_tool_calls"}}'
+    sent = b'{"parallel_tool_calls":false}'
+    wished = b'{"tool_choice":{"type":"auto","disable_parallel_tool_use":true}}'
+    assert "The gateway added" in refused(body, sent=sent, asked=b"{}").message
+    assert "The gateway added" not in refused(body, sent=sent, asked=wished).message

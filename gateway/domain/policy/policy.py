@@ -221,7 +221,8 @@ class Deployment:
     `hides_cache` is True if callers may not see cached counts. Requests of the `salted` operations
     are sent the salt of their team, so that no other one can find their prompts by that cache.
     `output_limit` selects the member for the maximum tokens of an answer, and `stream_usage` the
-    usage that streams are asked for, None for all that its provider reports. `api_version` goes in
+    usage that streams are asked for, None for all that its provider reports. `refuses` are words
+    of `own_members.REFUSABLE` that it is not sent. `api_version` goes in
     the query of each address. `billing` says which lines of the provider's bills are its own.
     `hosted_rounds` is the most rounds of the provider's own tools in one request under a hard
     budget, and `hosted_tools` decides about tools whose rounds have no bound there. `search_model`
@@ -261,6 +262,7 @@ class Deployment:
     max_output_tokens: int | None = None
     output_limit: OutputLimit = OutputLimit.BOTH
     stream_usage: StreamUsage | None = None
+    refuses: frozenset[str] = frozenset()
     input_overhead_tokens: int = 64
     limits: Limits = NO_LIMITS
     max_in_flight: int | None = None
@@ -282,7 +284,8 @@ class Deployment:
     def __post_init__(self) -> None:
         """Find its provider's facts, address and members: once, as each request reads them."""
         base = self.base_url.rstrip("/")
-        facts = asked_for(provider_facts_of(self.provider, self.base_url), self.stream_usage)
+        known = provider_facts_of(self.provider, self.base_url)
+        facts = asked_for(known, self.stream_usage, self.refuses)
         has_all = not facts.base_path or urlsplit(base).path
         searches = None if self.is_self_hosted else search_model(facts.name, self.model)
         object.__setattr__(self, "provider_facts", facts)
@@ -291,8 +294,8 @@ class Deployment:
         object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         object.__setattr__(self, "salted", _salted(facts, self.prompt_cache))
-        known = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
-        object.__setattr__(self, "bounded_members", known)
+        bounded = {one: bounded_members(facts.name, one) | self.listed for one in self.native}
+        object.__setattr__(self, "bounded_members", bounded)
 
     @property
     def secret_references(self) -> tuple[str, ...]:

@@ -61,8 +61,11 @@ class ProviderFacts:
     if no source states it. `running_usage`: how it reports the usage of a stream on the way;
     None if it does not. `base_path` completes an address without a path. `refuses` are members
     of OpenAI's requests that make it refuse them. `needs_tool_choice`: without the member it
-    calls no tool. `most_call_id_chars` bounds the ids of tool calls. `takes_developer`: a message
-    may have that role; else it goes as `system`, which that role replaced. These, `output_limit`,
+    calls no tool. `needs_declared_tools`: it refuses calls in earlier turns of a request without
+    tools, so that these are declared. `most_call_id_chars` bounds the ids of tool calls, and
+    `most_stops` the stops of a chat. `checks_tools`: it refuses a tool with a long name, or with
+    alternatives at the top of its schema. `takes_developer`: a message may have that role; else it
+    goes as `system`, which that role replaced. These, `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
     OpenAI's API. `adapts_requests`: a request of an operation that it speaks may have to change for
     it. `native` are the operations that it speaks itself. `company` is set if it differs from the
@@ -98,7 +101,10 @@ class ProviderFacts:
     takes_stream_options: bool = True
     refuses: frozenset[str] = frozenset()
     needs_tool_choice: bool = False
+    needs_declared_tools: bool = False
     most_call_id_chars: int | None = None
+    most_stops: int | None = None
+    checks_tools: bool = False
     takes_developer: bool = True
     base_path: str = ""
     context_length_statuses: frozenset[int] = frozenset()
@@ -183,6 +189,7 @@ _OF_ITS_PLATFORM = frozenset(
 # https://github.com/BerriAI/litellm/issues/17343 and 18160); one of 51 letters passed in July 2026
 # (https://github.com/vercel/ai/pull/17233). A short one passes at any rate.
 _OPENAI_ID_CHARS = 40
+_OPENAI_STOPS = 4  # `StopConfiguration` of its description
 _MULTI_REGION = "aiplatform.*.rep.googleapis.com"
 _OF_OPENAI_ITSELF = frozenset(
     {Operation.CHAT, Operation.COMPLETIONS, Operation.RESPONSES, Operation.EMBEDDINGS}
@@ -227,6 +234,8 @@ _ENTRIES = (
         # Newer models refuse `max_tokens`, and all models refuse both.
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         most_call_id_chars=_OPENAI_ID_CHARS,
+        most_stops=_OPENAI_STOPS,
+        checks_tools=True,
         text_forms=TextForms.NONE,
         sources=(
             "https://github.com/openai/openai-openapi, commit f85dbe223d40, 2026-08-21",
@@ -247,6 +256,8 @@ _ENTRIES = (
         listed_as="azure",
         output_limit=OutputLimit.MAX_COMPLETION_TOKENS,
         most_call_id_chars=_OPENAI_ID_CHARS,
+        most_stops=_OPENAI_STOPS,
+        checks_tools=True,
         # A 400 of its content filter: "a charge for both the prompt and completion tokens will
         # occur" (azure-docs, articles/ai-services/openai/concepts/content-filter.md).
         bills_refused=_OF_OPENAI_ITSELF,
@@ -447,6 +458,7 @@ _ENTRIES = (
         listed_as="aws",
         bills_after_disconnect=True,
         native=frozenset(),  # Converse is no caller's dialect
+        needs_declared_tools=True,
         takes_credentials=("keys", "ambient"),
         tier_header="x-amzn-bedrock-service-tier",
         sources=(

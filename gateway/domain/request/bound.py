@@ -40,6 +40,8 @@ from gateway.domain.request.unpriced import (
 # If neither caller, route nor deployment bounds the answer, the hold takes this many output tokens,
 # and is no bound.
 UNBOUNDED_OUTPUT_TOKENS = 32_768
+# The text with which templates introduce tools: Qwen's has 150 tokens, the longest known one 500.
+TOOL_PREFACE_TOKENS = 1024
 # Requests with these features have a prompt that is not all in their body.
 UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 # Requests with these features may have a picture that their body does not show.
@@ -292,7 +294,11 @@ def _prompt(
     # A template writes its text around each pair that is scored.
     templates = (facts.prompts or 1) if facts.operation in PAIRING else 1
     overhead_tokens = deployment.input_overhead_tokens * templates
-    tokens = size.body_bytes + overhead_tokens + (expansion_tokens or 0)
+    tokens = size.body_bytes + overhead_tokens
+    if expansion_tokens:
+        tokens += expansion_tokens
+        if facts.calls_undeclared and deployment.provider_facts.needs_declared_tools:
+            tokens += TOOL_PREFACE_TOKENS  # the translation declares the tools
     if window is not None and facts.prompts is not None:
         most_tokens = window * facts.prompts
         if tokens > most_tokens or not sees_prompt:

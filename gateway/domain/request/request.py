@@ -70,7 +70,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     one that may be. `unbounded` are the places of all members with a feature of
     `request_fields.WITHOUT_BOUND`.
     `unlisted_parts` are members and values below the top level that no schema lists, as
-    `stream_options.x`.
+    `stream_options.x`. `calls_undeclared`: earlier turns call tools, and the request declares none.
     """
 
     operation: Operation
@@ -100,6 +100,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     sound: str = ""
     maybe_sound: str = ""
     unbounded: frozenset[str] = frozenset()
+    calls_undeclared: bool = False
 
     @property
     def answers(self) -> int:

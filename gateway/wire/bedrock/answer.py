@@ -38,6 +38,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.shapes import UNREADABLE, decode_usage
+from gateway.wire.surrogates import with_stand_ins
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -53,6 +54,7 @@ from gateway.wire.translation.answer_events import (
     media_of,
     used,
 )
+from gateway.wire.translation.split_pairs import SplitPairs
 
 MAX_MESSAGE_CHARS = 1000
 MAX_PICTURE_CHARS = 32 * 2**20  # as of a plain answer
@@ -116,6 +118,7 @@ class ConverseReader:
         """Start before the first message. The text is kept: usage comes in the last one alone."""
         self.observed = Observed(collects_text=True)
         self._splitter = MessageSplitter()
+        self._pairs = SplitPairs()
         self._unframed = bytearray()  # a body that is no event stream
         self._has_read = False
         self._calls: dict[int, int] = {}  # the number of the last call of each block's index
@@ -159,8 +162,11 @@ class ConverseReader:
                 self._read(sent)
             return []
         has_failed = self.observed.is_error
-        events = self._read(sent)
-        return [] if has_failed else events
+        text, stand_ins = with_stand_ins(sent.payload)
+        events = self._pairs.joined(
+            self._read(msgspec.structs.replace(sent, payload=text)), stand_ins
+        )
+        return [] if has_failed else [*events]
 
     def _read(self, sent: StreamMessage) -> list[AnswerEvent]:
         """Return the neutral events of one message; none of those that have no meaning here."""

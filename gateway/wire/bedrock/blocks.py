@@ -9,9 +9,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import Untranslatable
-from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.alternating_turns import FILLER, alternating
+from gateway.wire.translation.claude import takes_prefill
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -22,7 +21,7 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
-from gateway.wire.translation.declared_tools import require_legal_name
+from gateway.wire.translation.declared_tools import arguments_of, require_legal_name
 from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.unused_names import UnusedNames
 
@@ -49,11 +48,14 @@ _TTL = re.compile(rb'"ttl"\s*:\s*"1h"')
 Block = dict[str, Any]
 
 
-def write_messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+def write_messages(
+    conversation: Conversation, losses: Losses, *, model: str
+) -> list[dict[str, Any]]:
     """Return the turns as messages."""
     names = UnusedNames(mark="-", kept_chars=MOST_NAME_CHARS - 12, ignores_case=True)
     messages: list[dict[str, Any]] = []
-    for turn in alternating(conversation, losses, legal_id=_legal_id):
+    can_continue = takes_prefill(model)
+    for turn in alternating(conversation, losses, legal_id=_legal_id, takes_prefill=can_continue):
         content = [block for part in turn.parts for block in _blocks(part, conversation, losses)]
         for block in content:
             _name_documents([block, *block.get("toolResult", {}).get("content", ())], names)
@@ -105,7 +107,7 @@ def _blocks(part: Part, conversation: Conversation, losses: Losses) -> list[Bloc
         use = {
             "toolUseId": part.call_id,
             "name": part.name,
-            "input": _arguments(part, conversation),
+            "input": arguments_of(part, conversation),
         }
         return [{"toolUse": use}, *cache_points(part.cache_control)]
     return _result(part, conversation, losses)
@@ -164,20 +166,6 @@ def _name_documents(blocks: Iterable[Block], names: UnusedNames) -> None:
 def _document_name(name: str) -> str:
     """Return a document's name in the letters that Converse allows."""
     return _NOT_IN_NAMES.sub("-", name[:MOST_NAME_CHARS]).strip("-") or "document"
-
-
-def _arguments(call: ToolCall, conversation: Conversation) -> msgspec.Raw:
-    """Return the arguments of a call as a JSON object. Raises `Untranslatable` for other text."""
-    text = call.arguments.strip() or "{}"
-    try:
-        require_object(text.encode())
-    except (MalformedJson, UnicodeEncodeError):
-        field = conversation.name_of("arguments")
-        raise Untranslatable(
-            f"The '{field}' of the call of '{call.name[:64]}' is no JSON object. Nothing was sent.",
-            param=field,
-        ) from None
-    return msgspec.Raw(text.encode())
 
 
 def _legal_id(call_id: str) -> str:

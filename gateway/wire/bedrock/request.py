@@ -34,7 +34,7 @@ from gateway.wire.translation.conversation import (
 from gateway.wire.translation.declared_tools import (
     called_tools,
     declared_tools,
-    object_schema,
+    of_object_schema,
     require_legal_name,
 )
 from gateway.wire.translation.losses import Losses
@@ -80,7 +80,7 @@ def write_converse_request(
     body: dict[str, Any] = {}
     if system := write_system(system_of(conversation)):
         body["system"] = system
-    body["messages"] = write_messages(conversation, losses)
+    body["messages"] = write_messages(conversation, losses, model=model)
     if tools := _tools(conversation, losses, model=model):
         body["toolConfig"] = tools
     own: dict[str, Any] = {}
@@ -147,10 +147,11 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
 def _tool(spec: ToolSpec, losses: Losses) -> list[dict[str, Any]]:
     """Return a function that the caller runs, and the point up to which the prompt is cached."""
     require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
+    spec = of_object_schema(spec, losses)
     tool: dict[str, Any] = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description
-    tool["inputSchema"] = {"json": object_schema(spec, losses)}
+    tool["inputSchema"] = {"json": spec.parameters}
     if spec.is_strict:
         tool["strict"] = True
     return [{"toolSpec": tool}, *cache_points(spec.cache_control)]

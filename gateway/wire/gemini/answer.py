@@ -48,6 +48,7 @@ from gateway.wire.gemini.usage import (
 )
 from gateway.wire.observed import Observed
 from gateway.wire.sse import EventSplitter, data_of
+from gateway.wire.surrogates import with_stand_ins
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -64,6 +65,7 @@ from gateway.wire.translation.answer_events import (
     media_of,
 )
 from gateway.wire.translation.conversation import NO_JSON
+from gateway.wire.translation.split_pairs import SplitPairs
 
 MAX_CHOICES = 128
 _NO_USAGE = TokenUsage()
@@ -112,6 +114,7 @@ class GeminiReader:
         self.observed = Observed(collects_text=True)
         self._splitter = EventSplitter()
         self._answer = _Answer(self.observed)
+        self._pairs = SplitPairs()
         self._last = b""  # the data of the last event
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
@@ -133,7 +136,7 @@ class GeminiReader:
         rest = self._splitter.end()
         if rest and data_of(rest) is None and not self._answer.has_begun:
             return self._without_framing(rest)
-        events = [*self._events(rest), *self._answer.end()]
+        events = [*self._events(rest), *self._pairs.joined([*self._answer.end()], None)]
         _note_twice(self.observed, self._last)
         return events
 
@@ -143,11 +146,12 @@ class GeminiReader:
         if payload is None:
             return
         self._last = payload
-        members = object_of(payload, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
+        text, stand_ins = with_stand_ins(payload)
+        members = object_of(text, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
         if members is None:
             note_unread(self.observed, payload)
         else:
-            yield from self._answer.read(members)
+            yield from self._pairs.joined([*self._answer.read(members)], stand_ins)
 
     def _without_framing(self, body: bytes) -> Sequence[AnswerEvent]:
         """Return the events of a body that is no event stream: an error, or an unreadable

@@ -13,9 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from gateway.errors import Untranslatable
 from gateway.wire.gemini.thinking import takes_budgets
-from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.alternating_turns import alternating, system_of
 from gateway.wire.translation.conversation import (
     NO_JSON,
@@ -28,7 +26,7 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
-from gateway.wire.translation.declared_tools import illegal_name
+from gateway.wire.translation.declared_tools import arguments_of, illegal_name
 from gateway.wire.translation.losses import Losses, require_short_name
 
 # Google's discovery document (aiplatform.v1beta1, revision 20261106), `FunctionDeclaration.name`.
@@ -112,23 +110,14 @@ def _written(
                 losses.lose(conversation.name_of("sealed"), why="another provider sealed it")
             return [{"text": part.text, "thought": True}] if part.text else []
         case _:  # a call
-            return [_call(part, losses)]
+            return [_call(part, conversation, losses)]
 
 
-def _call(call: ToolCall, losses: Losses) -> dict[str, Any]:
+def _call(call: ToolCall, conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return the part of a call that the model made, with its signature byte-exact."""
     _lose_cache_control(call.cache_control, losses)
-    arguments = call.arguments.strip() or "{}"
-    try:
-        require_object(arguments.encode())
-    except (MalformedJson, UnicodeEncodeError):
-        raise Untranslatable(
-            f"The arguments of the call {call.call_id[:64]!r} of {call.name[:64]!r} are not a JSON "
-            "object. Nothing was sent. Send the call as the model made it.",
-            param="arguments",
-        ) from None
     require_function_name(call.name)
-    function: dict[str, Any] = {"name": call.name, "args": msgspec.Raw(arguments.encode())}
+    function: dict[str, Any] = {"name": call.name, "args": arguments_of(call, conversation)}
     if call.call_id and not call.call_id.startswith(MADE_ID):
         function["id"] = call.call_id
     part: dict[str, Any] = {"functionCall": function}

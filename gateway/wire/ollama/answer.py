@@ -33,6 +33,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.json_lines import LineSplitter
 from gateway.wire.observed import WORD, Observed
+from gateway.wire.surrogates import with_stand_ins
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
     CallArguments,
@@ -48,6 +49,7 @@ from gateway.wire.translation.answer_events import (
     used,
 )
 from gateway.wire.translation.conversation import NO_JSON
+from gateway.wire.translation.split_pairs import SplitPairs
 
 MAX_WORD_CHARS, MAX_MESSAGE_CHARS = 64, 1000
 # The members of a line and of its message without generated content, or whose content is read.
@@ -74,6 +76,7 @@ class OllamaReader:
         self._calls, self._read, self._id = 0, 0, ""
         self._has_begun = self._has_failed = False
         self._last = b""  # the line that is read
+        self._pairs = SplitPairs()
 
     def feed(self, data: bytes) -> Sequence[AnswerEvent]:
         """Return the events that the upstream's `data` completes. Raises `EventTooLarge`."""
@@ -90,7 +93,8 @@ class OllamaReader:
 
     def _line(self, line: bytes) -> Iterator[AnswerEvent]:
         """Yield the events of one line."""
-        members, self._last = object_of(line), line
+        text, stand_ins = with_stand_ins(line)
+        members, self._last = object_of(text), line
         self._read += 1
         if members is None:
             self.observed.note_unread()
@@ -98,7 +102,7 @@ class OllamaReader:
             with self.observed.behind_end():
                 self._meter(members)
         else:
-            yield from self.read(members)
+            yield from self._pairs.joined([*self.read(members)], stand_ins)
 
     def read(self, members: dict[str, Any]) -> Iterator[AnswerEvent]:
         """Yield the events of one piece of the answer. An error is the last one, but content and

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from gateway.errors import Untranslatable
-from gateway.wire.members import MalformedJson, require_object
-from gateway.wire.translation.alternating_turns import paired
+from gateway.wire.translation.alternating_turns import FILLER, paired
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -22,11 +21,11 @@ from gateway.wire.translation.conversation import (
     Role,
     TextPart,
     Thought,
-    ToolCall,
     ToolMode,
     ToolResult,
     ToolSpec,
 )
+from gateway.wire.translation.declared_tools import EMPTY_SCHEMA, arguments_of
 from gateway.wire.translation.losses import Losses, require_short_name
 
 OPTIONS = "options"
@@ -50,13 +49,15 @@ def write_ollama_request(conversation: Conversation, losses: Losses) -> dict[str
     losses.lose_others(conversation)
     losses.lose_values(conversation, *_NO_PLACE)
     _lose_wishes(conversation, losses)
-    messages = [
+    system = [
         {"role": "system", "content": text.text}
         for text in conversation.system
         if _keeps(text.cache_control, losses)
     ]
+    messages = [*system, *_messages(conversation, losses)]
     body: dict[str, Any] = {
-        "messages": [*messages, *_messages(conversation, losses)],
+        # Without any the server loads the model, and answers nothing.
+        "messages": messages or [{"role": "user", "content": FILLER}],
         "stream": conversation.is_stream,
         OPTIONS: _options(conversation),
     }
@@ -128,7 +129,7 @@ def _tool(tool: ToolSpec, losses: Losses) -> dict[str, Any]:
     if tool.description:
         function["description"] = tool.description
     if tool.parameters is not NO_JSON:
-        function["parameters"] = tool.parameters
+        function["parameters"] = _parameters(tool, losses)
     return {"type": "function", "function": function}
 
 
@@ -165,7 +166,8 @@ def _message(
             case Media():
                 images += _images(part, conversation, losses)
             case _:  # a call
-                calls.append({"function": _call(part)})
+                arguments = arguments_of(part, conversation)
+                calls.append({"function": {"name": part.name, "arguments": arguments}})
     message: dict[str, Any] = {"role": turn.role.value, "content": "\n".join(texts)}
     if thoughts and turn.role is Role.ASSISTANT:
         message["thinking"] = "".join(thoughts)
@@ -186,18 +188,75 @@ def _images(media: Media, conversation: Conversation, losses: Losses) -> list[st
     return []
 
 
-def _call(call: ToolCall) -> dict[str, Any]:
-    """Return a call that the model made. Raises `Untranslatable` if its arguments are no object."""
-    arguments = call.arguments.strip() or "{}"
+class _Property(Struct, rename={"any_of": "anyOf"}):
+    """A schema in a tool's schema as Ollama's Go types have it: another type of a member is refused
+    (github.com/ollama/ollama, api/types.go, `ToolProperty`, commit fb3076099687, 2026-08-21).
+    """
+
+    any_of: list[_Property | None] | None = None
+    type: str | list[str | None] | None = None
+    description: str | None = None
+    enum: list[msgspec.Raw] | None = None
+    properties: dict[str, _Property | None] | None = None
+    required: list[str | None] | None = None
+
+
+class _Parameters(Struct):
+    """The schema of a tool's arguments there: its type is one word (`ToolFunctionParameters`)."""
+
+    type: str | None = None
+    properties: dict[str, _Property | None] | None = None
+    required: list[str | None] | None = None
+
+
+_check = msgspec.json.Decoder(_Parameters | None).decode
+
+
+def _parameters(tool: ToolSpec, losses: Losses) -> msgspec.Raw:
+    """Return the schema of a tool's arguments. Go's types have no schema that is `true` or `false`,
+    and one type alone at the top: these take another form, and any other schema is lost.
+    """
+    schema = tool.parameters
+    if not _is_taken(schema):
+        schema = _in_go(schema)
+    if not _is_taken(schema):
+        losses.lose("parameters", why=f"those of '{tool.name[:64]}' are of no type that it reads")
+        return EMPTY_SCHEMA
+    return schema
+
+
+def _is_taken(schema: msgspec.Raw) -> bool:
+    """Return True if Go's types take a schema."""
     try:
-        require_object(arguments.encode())
-    except (MalformedJson, UnicodeEncodeError):
-        raise Untranslatable(
-            f"The arguments of the call {call.call_id[:64]!r} of {call.name[:64]!r} are not a JSON "
-            "object. Nothing was sent. Send the call as the model made it.",
-            param="arguments",
-        ) from None
-    return {"name": call.name, "arguments": msgspec.Raw(arguments.encode())}
+        _check(schema)
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return True
+
+
+def _in_go(schema: msgspec.Raw) -> msgspec.Raw:
+    """Return a schema of arguments without truth values in place of schemas."""
+    try:
+        members = _without_truths(msgspec.json.decode(schema))
+        if isinstance(members, dict) and isinstance(members.get("type"), list):
+            members["type"] = "object"
+        return msgspec.Raw(msgspec.json.encode(members))
+    except RecursionError:
+        return schema
+
+
+def _without_truths(schema: Any) -> Any:
+    """Return a schema in which `{}` stands for `true`, and `{"not": {}}` for `false`."""
+    if isinstance(schema, bool):
+        return {} if schema else {"not": {}}
+    if not isinstance(schema, dict):
+        return schema
+    found = dict(schema)
+    if isinstance(one := schema.get("properties"), dict):
+        found["properties"] = {name: _without_truths(value) for name, value in one.items()}
+    if isinstance(one := schema.get("anyOf"), list):
+        found["anyOf"] = [_without_truths(value) for value in one]
+    return found
 
 
 def _result(result: ToolResult, conversation: Conversation, losses: Losses) -> dict[str, Any]:

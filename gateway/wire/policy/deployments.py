@@ -25,7 +25,7 @@ from gateway.domain.policy.policy import (
 from gateway.domain.policy.request_fields import FEATURES
 from gateway.domain.policy.unlisted import DROP_UNLISTED, REFUSE_UNLISTED, Unlisted
 from gateway.domain.providers.facts import provider_facts_of
-from gateway.domain.providers.own_members import StreamUsage
+from gateway.domain.providers.own_members import REFUSABLE, StreamUsage
 from gateway.domain.providers.table import PROVIDERS, OutputLimit
 from gateway.domain.words import LISTED_NAME, listed, shown
 from gateway.wire.policy.idle_cost import IdleCostBlock
@@ -59,6 +59,7 @@ CAPABILITIES = ("tools", "json_schema", "vision", "reasoning")
 Operations = Annotated[list[Annotated[Operation, member_of(Operation)]], Items()]
 Capabilities = Annotated[list[Annotated[str, one_of(CAPABILITIES)]], Items()]
 Features = Annotated[list[Annotated[str, one_of(tuple(FEATURES))]], Items()]
+Refused = Annotated[list[Annotated[str, one_of(REFUSABLE)]], Items()]
 Members = Annotated[
     list[
         Annotated[
@@ -198,7 +199,7 @@ class DeploymentBlock(Block):
 
     title = "deployment"
     makes = Deployment
-    sets = ("operations", "native", "capabilities", "allows", "listed")
+    sets = ("operations", "native", "capabilities", "allows", "listed", "refuses")
     refused: ClassVar[dict[str, str]] = dict.fromkeys(_VERIFY_NAMES, _VERIFY)
     name: Name = required("Unique name; shown in headers, the ledger and reports.", "gpt-eu")
     provider: Annotated[str, Scalar(_read_provider, _PROVIDER.schema)] = required(
@@ -362,6 +363,12 @@ class DeploymentBlock(Block):
         "`stream_options` either: the usage of its streams is an estimate).",
         "unasked",
         shown="all that `provider` reports",
+    )
+    refuses: Refused | None = optional(
+        "Words that this server refuses and `provider` takes: `developer`, the role (its messages "
+        "go as `system`), or `tool_choice`, the `auto` that the gateway adds at `trtllm`.",
+        "[developer]",
+        shown="`[]`",
     )
     input_overhead_tokens: Annotated[int, integer(0, 1_000_000)] = optional(
         "Tokens that the upstream's chat template may add to a prompt; part of the cost bound.",

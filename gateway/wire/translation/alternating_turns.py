@@ -36,11 +36,13 @@ def alternating(
     *,
     legal_id: Callable[[str], str],
     takes_unsigned: bool = False,
+    takes_prefill: bool = True,
 ) -> list[ConversationTurn]:
     """Return the turns in alternation, those of one role joined; results of tools come first.
 
     A conversation without turns has the system's text as the user's: use `system_of`, too.
-    `takes_unsigned`: a thought without a signature is sent. Raises `Untranslatable`.
+    `takes_unsigned`: a thought without a signature is sent. `takes_prefill`: the model continues a
+    last turn of its own; else that wish is lost. Raises `Untranslatable`.
     """
     runs: list[tuple[Role, list[Part]]] = []
     for turn in paired(conversation.turns, legal_id=legal_id):
@@ -56,7 +58,11 @@ def alternating(
         alone = () if conversation.turns else _readable(conversation.system)
         runs.insert(0, (Role.USER, [*alone] or [TextPart(text=FILLER)]))
     role, parts = runs[-1]
-    if role is Role.ASSISTANT and isinstance(last := parts[-1], TextPart):
+    if role is Role.ASSISTANT and not takes_prefill:
+        name = f"{conversation.name_of('turns')}.prefill"
+        losses.lose(name, why="the model continues no turn of its own; end with one of the user")
+        runs.append((Role.USER, [TextPart(text=FILLER)]))
+    elif role is Role.ASSISTANT and isinstance(last := parts[-1], TextPart):
         parts[-1] = replace(last, text=last.text.rstrip())  # a blank at its end is refused
     return [_arranged(role, parts) for role, parts in runs]
 
@@ -67,10 +73,15 @@ def system_of(conversation: Conversation) -> Sequence[TextPart]:
 
 
 def paired(
-    turns: Iterable[ConversationTurn], *, legal_id: Callable[[str], str]
+    turns: Iterable[ConversationTurn],
+    *,
+    legal_id: Callable[[str], str],
+    takes_unknown: bool = False,
 ) -> Iterable[ConversationTurn]:
     """Yield the turns with an id for each call that no other has, and the id and name of its call
     for each result.
+
+    `takes_unknown`: a result of no call stays as it is; else it raises `Untranslatable`.
 
     Servers that give no id, or count in each turn from 0, send one id several times: a result
     belongs to the first call before it that has its id and no result, else to the last with one.
@@ -86,7 +97,8 @@ def paired(
                 waiting.setdefault(part.call_id, deque()).append((own, part.name))
                 parts.append(replace(part, call_id=own))
             elif isinstance(part, ToolResult):
-                parts.append(_of_its_call(part, waiting, answered))
+                is_known = part.call_id in waiting or not takes_unknown
+                parts.append(_of_its_call(part, waiting, answered) if is_known else part)
             else:
                 parts.append(part)
         yield replace(turn, parts=tuple(parts))

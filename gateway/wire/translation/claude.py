@@ -14,6 +14,9 @@ from gateway.wire.translation.thinking_budget import half_of, leaves_room
 
 LEAST_BUDGET_TOKENS = 1024  # Anthropic's minimum; the budget must be below the maximum
 _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
+# From here on a request that ends with the model's own text is refused (github.com/langchain-ai/
+# deepagents/issues/1585 and github.com/anomalyco/opencode/issues/29760, at Bedrock; 2026-11-29).
+_NO_PREFILL = (4, 6)
 # From here on temperature, top_p and top_k are refused, and so is a budget of thinking
 # (github.com/NousResearch/hermes-agent/issues/11137 has the error, 2026-11-24).
 _NO_SAMPLING = _NO_BUDGET = (4, 7)
@@ -35,6 +38,12 @@ def takes_adaptive(model: str) -> bool:
     """
     version = _version(model)
     return version is None or version >= _ADAPTIVE
+
+
+def takes_prefill(model: str) -> bool:
+    """Return True if a model continues a last turn of its own; one not of Claude's may."""
+    version = _version(model)
+    return not is_claude(model) or (version is not None and version < _NO_PREFILL)
 
 
 def takes_sampling(model: str) -> bool:

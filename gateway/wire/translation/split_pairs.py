@@ -65,6 +65,9 @@ class SplitPairs(Struct):
                 _whole(stand_ins.halves_in(one)) for one in (event.name, event.call_id)
             )
             event = msgspec.structs.replace(event, name=name, call_id=call_id)
+        elif isinstance(event, Failed) and stand_ins is not None:
+            message = _whole(stand_ins.halves_in(event.message))
+            event = msgspec.structs.replace(event, message=message)
         yield event
 
     def _left(self, event: AnswerEvent) -> Iterator[AnswerEvent]:

@@ -19,6 +19,7 @@ TEXTS = ("Hi", "Go on.", "", " ", "\n\n\t", "\u00a0", "naïve 😀", "e\u0301\u2
 # The ids of several providers: OpenAI's, Anthropic's, Kimi's, Mistral's, none, and this gateway's.
 IDS = ("call_1", "toolu_01A", "functions.ls:0", "abcDEF123", "", "é/ü", "x" * 200, "a b")
 NAMES = ("ls", "get_weather-2", "A" * 64, "0", "_")
+LONG_NAME = "B" * 128  # of messages alone: OpenAI's tools have at most 64 letters
 SCHEMAS: tuple[Any, ...] = (
     None,
     {},
@@ -31,18 +32,27 @@ SCHEMAS: tuple[Any, ...] = (
         "$defs": {"b": {"type": "integer"}},
         "additionalProperties": False,
     },
+    {"anyOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"required": ["b"]}]},
+    {"type": "object", "properties": {"a": True, "b": {"anyOf": [False, {"type": ["null"]}]}}},
 )
-ARGUMENTS = ("{}", "", " ", '{"path": "/\\ud83d\\ude00"}', '{"a": {"b": [1, 2.5e3, null]}}')
+ARGUMENTS = (
+    "{}",
+    "",
+    " ",
+    '{"path": "/\\ud83d\\ude00"}',
+    '{"path": "\\\\ud83d \\ud83d"}',  # the second is half an emoji
+    '{"a": {"b": [1, 2.5e3, null]}}',
+)
 MARK = {"type": "ephemeral"}
 
 
 class Drawn:
     """One drawn request of a dialect: its history, then its wishes."""
 
-    def __init__(self, random: Random) -> None:
+    def __init__(self, random: Random, *, names: tuple[str, ...] = NAMES) -> None:
         """Draw the tools; their calls come with the turns."""
-        self.random = random
-        self.tools = random.sample(NAMES, random.choice((0, 0, 1, 2)))
+        self.random, self.names = random, names
+        self.tools = random.sample(names, random.choice((0, 0, 1, 2)))
 
     def text(self) -> str:
         """Return a text."""
@@ -61,7 +71,7 @@ class Drawn:
         ids = self.random.sample(IDS, number)
         if self.is_rare():
             ids = [""] * number
-        return [(one, self.random.choice(NAMES), self.random.choice(ARGUMENTS)) for one in ids]
+        return [(one, self.random.choice(self.names), self.random.choice(ARGUMENTS)) for one in ids]
 
     def kinds(self, *kinds: str) -> list[str]:
         """Return the kinds of the turns, in any order."""
@@ -201,7 +211,7 @@ def messages(random: Random) -> dict[str, Any]:
     """Return a request of messages. The dialect refuses blank texts, and ids are unique in it;
     servers that copy it take both.
     """
-    drawn = Drawn(random)
+    drawn = Drawn(random, names=(*NAMES, LONG_NAME))
     turns: list[dict[str, Any]] = []
     for kind in drawn.kinds("user", "user", "assistant", "system", "calls", "picture", "thought"):
         turns += _message_turn(drawn, kind)
@@ -218,7 +228,7 @@ def messages(random: Random) -> dict[str, Any]:
             for name in drawn.tools
         ]
     if drawn.is_rare():
-        body["stop_sequences"] = random.choice((["END"], ["\n", "x"]))
+        body["stop_sequences"] = random.choice((["END"], ["\n", "x"], ["1", "2", "3", "4", "5"]))
     return body
 
 
@@ -231,7 +241,7 @@ def _message_turn(drawn: Drawn, kind: str) -> list[dict[str, Any]]:
                 "type": "tool_use",
                 "id": call_id,
                 "name": name,
-                "input": json.loads(arguments.strip() or "{}"),
+                "input": json.loads(arguments.replace(' \\ud83d"', '"').strip() or "{}"),
             }
             for call_id, name, arguments in calls
         ]
@@ -269,10 +279,10 @@ def _result(drawn: Drawn) -> dict[str, Any]:
     return members | ({"is_error": True} if drawn.is_rare() else {})
 
 
-_DIALECTS = {Operation.CHAT: chat, Operation.RESPONSES: responses, Operation.MESSAGES: messages}
+DIALECTS = {Operation.CHAT: chat, Operation.RESPONSES: responses, Operation.MESSAGES: messages}
 
 
 def draw(seed: int) -> tuple[Operation, bytes]:
     """Return a request by its number: the dialects in turn, the same one for the same number."""
-    operation = tuple(_DIALECTS)[seed % len(_DIALECTS)]
-    return operation, json.dumps(_DIALECTS[operation](Random(seed))).encode()
+    operation = tuple(DIALECTS)[seed % len(DIALECTS)]
+    return operation, json.dumps(DIALECTS[operation](Random(seed))).encode()

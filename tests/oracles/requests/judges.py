@@ -7,7 +7,7 @@ import json
 import re
 from base64 import b64decode
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,7 @@ _NEWER_AT_GOOGLE = {"serviceTier": {"type": "string"}}
 _OLDER_AT_ANTHROPIC = {one: {"type": "number"} for one in ("temperature", "top_p", "top_k")}
 _FUNCTION_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,127}")  # by its description there
 _ID = re.compile(r"[a-zA-Z0-9_-]+")
+_ALTERNATIVES = {"anyOf", "oneOf", "allOf"}
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
@@ -169,6 +170,8 @@ def tool_faults(tools: list[tuple[str, Any]]) -> Iterator[str]:
         yield "Tool names must be unique"
     if any(not isinstance(schema, dict) or schema.get("type") != "object" for _, schema in tools):
         yield "a schema's type must be object"
+    if any(not _ALTERNATIVES.isdisjoint(schema) for _, schema in tools):
+        yield "input_schema does not support oneOf, allOf, or anyOf at the top level"
 
 
 @cache
@@ -212,7 +215,7 @@ def _as_json_schema(one: Any) -> Any:
     return kept
 
 
-def _schema_faults(validator: Draft202012Validator, body: Any) -> Iterator[str]:
+def schema_faults(validator: Draft202012Validator, body: Any) -> Iterator[str]:
     """Yield each place at which a request breaks a schema."""
     for fault in validator.iter_errors(body):
         place = ".".join("n" if isinstance(one, int) else one for one in fault.absolute_path)
@@ -224,7 +227,7 @@ def messages_faults(body: dict[str, Any]) -> list[str]:
     messages of its errors (github.com/BerriAI/litellm/issues/3286,
     github.com/home-assistant/core/issues/175637; read 2026-11-29).
     """
-    return [*_schema_faults(_messages(), body), *_messages_rules(body)]
+    return [*schema_faults(_messages(), body), *_messages_rules(body)]
 
 
 def _messages_rules(body: dict[str, Any]) -> Iterator[str]:
@@ -268,11 +271,26 @@ def _messages_rules(body: dict[str, Any]) -> Iterator[str]:
     yield from tool_faults([(one["name"], one["input_schema"]) for one in body.get("tools", ())])
 
 
+def without_prefill(
+    judge: Callable[[dict[str, Any]], list[str]],
+) -> Callable[[dict[str, Any]], list[str]]:
+    """Return the judge of models that continue no turn of their own, by the message of their error
+    (github.com/langchain-ai/deepagents/issues/1585, github.com/anomalyco/opencode/issues/29760).
+    """
+
+    def faults(body: dict[str, Any]) -> list[str]:
+        is_prefilled = any(one["role"] == "assistant" for one in body["messages"][-1:])
+        fault = "This model does not support assistant message prefill"
+        return [*judge(body), *([fault] if is_prefilled else [])]
+
+    return faults
+
+
 def generate_content_faults(body: dict[str, Any]) -> list[str]:
     """Return the rules of Gemini that a request breaks: its discovery document's, and the messages
     of its errors about turns and calls.
     """
-    return [*_schema_faults(_generate_content(), body), *_gemini_rules(body)]
+    return [*schema_faults(_generate_content(), body), *_gemini_rules(body)]
 
 
 def _gemini_rules(body: dict[str, Any]) -> Iterator[str]:

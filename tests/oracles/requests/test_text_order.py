@@ -13,17 +13,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from gateway.domain.operation import Operation
 from gateway.errors import Untranslatable
 from gateway.wire.anthropic.translation.upstream_request import write_messages_request
 from gateway.wire.bedrock.request import write_converse_request
+from gateway.wire.callers import conversation_of
 from gateway.wire.gemini.request import write_gemini_request
 from gateway.wire.ollama.request import write_ollama_request
-from gateway.wire.openai.chat_translation.request_reader import read_chat_request
 from gateway.wire.openai.chat_translation.request_writer import write_chat_request
 from gateway.wire.translation.conversation import Conversation
 from gateway.wire.translation.losses import Losses
 from tests import factories
-from tests.oracles.requests.conversations import draw
+from tests.oracles.requests.conversations import DIALECTS, draw
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "translations.md"
 CALL, RESULT = "?", "!"  # in the table
@@ -55,11 +56,18 @@ WRITERS: dict[str, Callable[[Conversation], Any]] = {
 }
 
 
-def written(target: str, body: dict[str, Any]) -> Texts:
-    """Return the texts, calls and results of a chat's translation in order, with their roles."""
-    read = factories.read(json.dumps({"model": "m", **body}).encode())
-    made = WRITERS[target](read_chat_request(read))
-    sent = json.loads(msgspec.json.encode(made))
+def sent_to(
+    target: str, body: dict[str, Any], operation: Operation = Operation.CHAT
+) -> dict[str, Any]:
+    """Return the translation of a request."""
+    read = factories.read(json.dumps({"model": "m", **body}).encode(), operation)
+    sent: dict[str, Any] = json.loads(msgspec.json.encode(WRITERS[target](conversation_of(read))))
+    return sent
+
+
+def written(target: str, body: dict[str, Any], operation: Operation = Operation.CHAT) -> Texts:
+    """Return the texts, calls and results of a translation in order, with their roles."""
+    sent = sent_to(target, body, operation)
     found = [("system", text) for text in _texts(sent.get("system", []))]
     found += [("system", text) for text in _texts(sent.get("systemInstruction", {}))]
     for message in sent.get("messages") or sent["contents"]:
@@ -112,6 +120,40 @@ def _chat(shown: str) -> dict[str, Any]:
     return {"messages": messages}
 
 
+def _responses(shown: str) -> dict[str, Any]:
+    """Return the request of responses that has the same text as the page's chat."""
+    items: list[dict[str, Any]] = []
+    for one in shown.split():
+        role, _, text = one.partition(":")
+        kind = "output_text" if role == "assistant" else "input_text"
+        if text == CALL:
+            call = {"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"}
+            items.append(call)
+        elif role == "tool":
+            items.append({"type": "function_call_output", "call_id": "a", "output": text})
+        else:
+            part = {"type": kind, "text": text.replace("_", " ")}
+            items.append({"type": "message", "role": role, "content": [part]})
+    return {"input": items}
+
+
+def _messages(shown: str) -> dict[str, Any]:
+    """Return the request of messages that has the same text as the page's chat."""
+    body: dict[str, Any] = {"max_tokens": 9, "messages": []}
+    for one in shown.split():
+        role, _, text = one.partition(":")
+        block: dict[str, Any] = {"type": "text", "text": text.replace("_", " ")}
+        if text == CALL:
+            block = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+        elif role == "tool":
+            role, block = "user", {"type": "tool_result", "tool_use_id": "a", "content": text}
+        if role == "system" and not body["messages"]:
+            body["system"] = [block]
+        else:
+            body["messages"].append({"role": role, "content": [block]})
+    return body
+
+
 def _rows() -> tuple[list[str], list[list[str]]]:
     """Return the targets and the rows of the page's table."""
     section = PAGE.read_text().partition("## Order of the text")[2].partition("\n## ")[0]
@@ -128,6 +170,54 @@ def test_the_page_and_the_translations_have_one_order() -> None:
     for asked, *sent in rows:
         made = [_shown(written(target, _chat(asked))) for target in targets]
         assert made == sent, asked
+
+
+@pytest.mark.parametrize(
+    ("operation", "request_of"),
+    [(Operation.RESPONSES, _responses), (Operation.MESSAGES, _messages)],
+)
+def test_each_callers_dialect_has_the_same_order(
+    operation: Operation, request_of: Callable[[str], dict[str, Any]]
+) -> None:
+    """The page has chats alone, and speaks of all three. A message's system text needs a turn."""
+    targets, rows = _rows()
+    for asked, *sent in rows:
+        body = request_of(asked)
+        if operation is Operation.RESPONSES or body["messages"]:
+            made = [_shown(written(target, body, operation)) for target in targets]
+            assert made == sent, asked
+
+
+@pytest.mark.parametrize("operation", [Operation.CHAT, Operation.RESPONSES, Operation.MESSAGES])
+@pytest.mark.parametrize("target", WRITERS)
+def test_nothing_but_the_end_of_a_longer_conversation_differs(
+    target: str, operation: Operation
+) -> None:
+    """Tools, ids, names and signatures stand in a cached prefix, too."""
+    compared = 0
+    for seed in range(tuple(DIALECTS).index(operation), 900, 3):
+        body = json.loads(draw(seed)[1])
+        name = "input" if operation is Operation.RESPONSES else "messages"
+        turns = body[name] if isinstance(body[name], list) else []
+        is_turn = [one.get("role") not in ("system", "developer") for one in turns]
+        before: tuple[dict[str, Any], list[Any]] | None = None
+        for end in range([*is_turn, True].index(True) + 1, len(turns) + 1):
+            try:
+                now = sent_to(target, {**body, name: turns[:end]}, operation)
+            except Untranslatable:  # a call waits for its result, or a name is too long
+                continue
+            sent = now.pop("contents" if "contents" in now else "messages")
+            if not body.get("tools"):
+                now.pop("toolConfig", None)  # the page: declared as calls come
+            if before is not None:
+                kept = before[1][:-2]  # the last turn grows, and `.` may stand behind it
+                while kept and kept[-1]["role"] in ("user", "system"):
+                    kept = kept[:-1]  # text behind a call waits for its result
+                assert sent[: len(kept)] == kept, (seed, end)
+                assert now == before[0], (seed, end)
+                compared += bool(kept)
+            before = now, sent
+    assert compared > 10
 
 
 @pytest.mark.parametrize("target", WRITERS)

@@ -12,17 +12,24 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import FieldLoss
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.providers.registry import build_providers
 from tests import factories
 from tests.answers import at_once
-from tests.oracles.requests.conversations import draw
+from tests.oracles.requests.chat_judges import (
+    chat_faults,
+    ollama_faults,
+    responses_faults,
+)
+from tests.oracles.requests.conversations import LONG_NAME, draw
 from tests.oracles.requests.judges import (
     converse_faults,
     generate_content_faults,
     messages_faults,
+    without_prefill,
 )
 
 CASES = int(os.environ.get("CASES", "200"))
@@ -31,10 +38,18 @@ CASES = int(os.environ.get("CASES", "200"))
 ADAPTERS = build_providers(salt_key=bytes(32))
 
 
-def _sent(provider: str, model: str, read: RequestBody) -> Any:
+Target = tuple[str, str, frozenset[Operation]]
+
+
+def sent_to(target: Target, read: RequestBody) -> Any:
     """Return the body of the request that a provider is sent."""
+    provider, model, native = target
     one = factories.deployment(
-        provider=provider, model=model, native=frozenset(), untranslatable=FieldLoss.DROP
+        provider=provider,
+        base_url="http://127.0.0.1:9",  # without a path: in Ollama's own dialect
+        model=model,
+        native=native,
+        untranslatable=FieldLoss.DROP,
     )
     adapter = ADAPTERS[provider]
     translation = adapter.translate(one, read)
@@ -42,37 +57,96 @@ def _sent(provider: str, model: str, read: RequestBody) -> Any:
     return json.loads(call.body)
 
 
-TARGETS: dict[str, tuple[str, str, Callable[[Any], list[str]]]] = {
-    "bedrock-claude": ("bedrock", "eu.anthropic.claude-opus-4-6-v1", converse_faults),
-    "bedrock-nova": ("bedrock", "amazon.nova-pro-v1:0", converse_faults),
-    "anthropic": ("anthropic", "claude-opus-4-6", messages_faults),
-    "anthropic-budget": ("anthropic", "claude-sonnet-4-5", messages_faults),
-    "gemini": ("gemini", "gemini-3-pro", generate_content_faults),
-    "gemini-budget": ("gemini", "gemini-2.5-pro", generate_content_faults),
+TRANSLATED: frozenset[Operation] = frozenset()
+CHAT = frozenset({Operation.CHAT})
+TARGETS: dict[str, tuple[Target, Callable[[Any], list[str]]]] = {
+    "bedrock-claude": (
+        ("bedrock", "eu.anthropic.claude-opus-4-6-v1", TRANSLATED),
+        without_prefill(converse_faults),
+    ),
+    "bedrock-nova": (("bedrock", "amazon.nova-pro-v1:0", TRANSLATED), converse_faults),
+    "anthropic": (
+        ("anthropic", "claude-opus-4-6", TRANSLATED),
+        without_prefill(messages_faults),
+    ),
+    "anthropic-budget": (("anthropic", "claude-sonnet-4-5", TRANSLATED), messages_faults),
+    "gemini": (("gemini", "gemini-3-pro", TRANSLATED), generate_content_faults),
+    "gemini-budget": (("gemini", "gemini-2.5-pro", TRANSLATED), generate_content_faults),
+    "openai": (("openai", "gpt-5.2", CHAT), chat_faults),
+    "ollama": (("ollama", "llama4", TRANSLATED), ollama_faults),
 }
 
 
-# What has no legal form there: a name that begins with a digit.
-REFUSED = {"gemini": ("The tool's name '0' is refused there",)}
+# What has no legal form there: a name that begins with a digit, or is too long.
+_LONG = f"The tool's name '{LONG_NAME[:64]}' is refused there"
+REFUSED = {
+    "gemini": ("The tool's name '0' is refused there",),
+    "bedrock": (_LONG,),
+    "openai": (_LONG,),
+}
 
 
 @pytest.mark.parametrize("target", TARGETS)
 def test_a_target_takes_what_the_callers_dialect_allows(target: str) -> None:
     """Faults are counted by their kind, each with the smallest number that draws it."""
-    provider, model, judge = TARGETS[target]
+    one, judge = TARGETS[target]
     faults: Counter[str] = Counter()
     first: dict[str, int] = {}
     for seed in range(CASES):
         operation, body = draw(seed)
         try:
-            found = judge(_sent(provider, model, factories.read(body, operation)))
+            sent = sent_to(one, factories.read(body, operation))
+            found = set(judge(sent))
+            if operation in one[2]:  # its own dialect goes through: the additions are judged
+                own = {fault.partition(" ")[0] for fault in judge(json.loads(body))}
+                found = {fault for fault in found if fault.partition(" ")[0] not in own}
         except (InvalidRequest, Untranslatable) as refused:
-            is_known = any(str(refused).startswith(one) for one in REFUSED.get(provider, ()))
-            found = [] if is_known else [f"refused: {refused}"]
-        for fault in set(found):
+            is_known = any(str(refused).startswith(one) for one in REFUSED.get(one[0], ()))
+            found = set() if is_known else {f"refused: {refused}"}
+        for fault in found:
             faults[fault] += 1
             first.setdefault(fault, seed)
     lines = [
         f"{number} × {fault} (first: {first[fault]})" for fault, number in faults.most_common()
     ]
     assert not lines, "\n".join(lines[:30])
+
+
+@pytest.mark.parametrize(
+    ("operation", "judge"),
+    [(Operation.CHAT, chat_faults), (Operation.RESPONSES, responses_faults)],
+)
+def test_what_the_gateway_adds_is_legal_in_the_callers_own_dialect(
+    operation: Operation, judge: Callable[[Any], list[str]]
+) -> None:
+    """A request that goes through has no fault at another place than its caller's own."""
+    target = "openai", "gpt-5.2", frozenset({operation})
+    judged = 0
+    for seed in range(200):
+        drawn, body = draw(seed)
+        if drawn is operation:
+            asked = json.loads(body) | {"stream": seed % 2 == 0}
+            sent = sent_to(target, factories.read(json.dumps(asked).encode(), operation))
+            assert sent != asked
+            own = {fault.partition(" ")[0] for fault in judge(asked)}
+            assert {fault for fault in judge(sent) if fault.partition(" ")[0] not in own} == set()
+            judged += 1
+    assert judged > 60
+
+
+@pytest.mark.parametrize(
+    ("judge", "body"),
+    [
+        (chat_faults, {"model": "m", "messages": [{"role": "user", "content": "a", "x": 1}]}),
+        (chat_faults, {"model": "m", "messages": [{"role": "user", "content": "a"}], "x": 1}),
+        (responses_faults, {"model": "m", "input": "a", "x": 1}),
+        (responses_faults, {"model": "m", "input": [{"role": "tool", "content": "a"}]}),
+        (ollama_faults, {"model": "m", "messages": [{"role": "developer", "content": "a"}]}),
+        (ollama_faults, {"model": "m", "messages": [], "options": {"top_k": "1"}}),
+    ],
+)
+def test_a_judge_refuses_what_its_description_does_not_have(
+    judge: Callable[[Any], list[str]], body: dict[str, Any]
+) -> None:
+    """A judge that takes anything would find nothing."""
+    assert judge(body)

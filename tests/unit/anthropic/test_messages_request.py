@@ -232,7 +232,7 @@ def test_sealed_and_repeated_parts_add_to_the_prompt() -> None:
     spelled = json.dumps(PLAIN | in_turn(block)).replace('"signature"', r'"sign\u0061ture"')
     assert read_request(spelled.encode()).facts.expansion_tokens == 3 * 102
     call = {"type": "tool_use", "id": "t", "name": "look", "input": {"a": 1}}
-    declared = TOOL_PREFACE_TOKENS + len('{"a": 1}')
+    declared = len('{"a": 1}')
     assert facts(**in_turn(call)).expansion_tokens == declared
     found = {"type": "web_search_tool_result", "content": [{"encrypted_content": "x" * 50}]}
     assert facts(**in_turn(found)).expansion_tokens == 3 * len(json.dumps(found["content"]))

@@ -238,7 +238,7 @@ def size(value: object) -> int:
         ({"chat_template": None}, 0),
         (
             {"messages": [{"tool_calls": [1, 2]}, {"function_call": {}}]},
-            size([1, 2]) + 2 + TOOL_PREFACE_TOKENS,
+            size([1, 2]) + 2,
         ),
         (
             {"messages": [{"tool_calls": [1, 2]}], "tools": [TOOL]},
@@ -267,8 +267,32 @@ def test_the_results_of_tools_in_a_response_may_be_files() -> None:
     output = [{"type": "input_file", "file_data": "AA"}]
     assert facts(Operation.RESPONSES, input=[{"output": output}]).expansion_tokens is None
     call = {"type": "function_call", "arguments": '{"a":1}'}
-    declared = TOOL_PREFACE_TOKENS + size(call["arguments"])
+    declared = size(call["arguments"])
     assert facts(Operation.RESPONSES, input=[call]).expansion_tokens == declared
+
+
+CALL = {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
+
+
+@pytest.mark.parametrize(
+    ("members", "is_undeclared"),
+    [
+        ({"messages": [CALL]}, True),
+        ({"messages": [CALL], "tools": []}, False),
+        ({"messages": [CALL], "tools": [TOOL]}, False),
+        ({"messages": [CALL], "tools": None, "functions": None}, True),
+        ({"messages": [CALL], "functions": [{}]}, False),
+        ({"messages": [{"function_call": {"name": "f"}}]}, True),
+        ({"messages": [{"role": "tool", "tool_call_id": "a", "content": "b"}]}, False),
+        ({"messages": ["a"], "response_format": {"type": "text"}}, False),
+        ({"prompt": "a", "response_format": {"type": "text"}}, False),
+    ],
+)
+def test_calls_of_a_request_without_tools_are_noted(
+    members: dict[str, Any], is_undeclared: bool
+) -> None:
+    """A translation that has to declare their tools sends more than the body."""
+    assert facts(**members).calls_undeclared == is_undeclared
 
 
 def test_a_prediction_is_output_besides() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.providers.table import PROVIDERS
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.wire.openai.chat_translation.request_reader import read_chat_request
 from gateway.wire.openai.chat_translation.request_writer import write_chat_request
@@ -177,7 +178,7 @@ def test_every_value_of_a_chat_is_carried() -> None:
     }
     found = conversation(**members)
     assert found.others == {}
-    assert chat(found, takes_top_k=True) == {
+    assert chat(found, facts=PROVIDERS["vllm"]) == {
         "model": "assistant",
         "messages": [USER],
         **members,
@@ -521,3 +522,103 @@ def test_a_bound_of_reasoning_becomes_a_word(budget_tokens: int, word: str) -> N
     assert "reasoning_effort" not in chat(
         Conversation(is_stream=False, reasoning=Reasoning(is_adaptive=True))
     )
+
+
+def call_of(call_id: str) -> dict[str, Any]:
+    """A call of an earlier turn."""
+    return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+
+
+def shown(body: dict[str, Any]) -> list[tuple[str, Any]]:
+    """The messages of a chat: the role with the text, or with the ids of calls and results."""
+    return [
+        (
+            one["role"],
+            one.get("tool_call_id")
+            or [call["id"] for call in one.get("tool_calls", ())]
+            or one["content"],
+        )
+        for one in body["messages"]
+    ]
+
+
+def test_results_follow_their_calls_at_once() -> None:
+    """Servers refuse anything between them; text that stood there follows the last result."""
+    found = conversation(
+        messages=[
+            {"role": "assistant", "tool_calls": [call_of("a"), call_of("b")]},
+            {"role": "developer", "content": "One."},
+            {"role": "tool", "tool_call_id": "b", "content": "2"},
+            {"role": "user", "content": "Two."},
+            {"role": "tool", "tool_call_id": "a", "content": "1"},
+            {"role": "user", "content": "Three."},
+        ]
+    )
+    assert shown(chat(found)) == [
+        ("assistant", ["a", "b"]),
+        ("tool", "b"),
+        ("tool", "a"),
+        ("system", "One."),
+        ("user", "Two."),
+        ("user", "Three."),
+    ]
+
+
+def test_each_call_has_an_id_of_its_own() -> None:
+    """Servers that count from 0 or give none, in one turn and in the next."""
+    turn = [
+        {"role": "assistant", "tool_calls": [call_of(""), call_of("")]},
+        {"role": "tool", "tool_call_id": "", "content": "1"},
+        {"role": "tool", "tool_call_id": "", "content": "2"},
+    ]
+    assert shown(chat(conversation(messages=[*turn, *turn]))) == [
+        ("assistant", ["call", "call_2"]),
+        ("tool", "call"),
+        ("tool", "call_2"),
+        ("assistant", ["call_3", "call_4"]),
+        ("tool", "call_3"),
+        ("tool", "call_4"),
+    ]
+
+
+def test_a_result_or_a_call_alone_is_left_to_the_server() -> None:
+    """Engines take a history that was cut; a text behind a call without a result stays there."""
+    alone = [
+        {"role": "tool", "tool_call_id": "x", "content": "0"},
+        {"role": "assistant", "tool_calls": [call_of("a")]},
+        {"role": "user", "content": "Go on."},
+        {"role": "assistant", "content": "No."},
+    ]
+    assert shown(chat(conversation(messages=alone))) == [
+        ("tool", "x"),
+        ("assistant", ["a"]),
+        ("user", "Go on."),
+        ("assistant", "No."),
+    ]
+
+
+def test_a_request_without_a_message_gets_one() -> None:
+    """A list without any is refused."""
+    assert chat(Conversation(is_stream=False))["messages"] == [{"role": "user", "content": "."}]
+
+
+def test_more_stops_than_openai_takes_are_lost_by_name() -> None:
+    """Four there; other servers get all of them."""
+    found = conversation(stop=["1", "2", "3", "4", "5"])
+    with pytest.raises(Untranslatable, match="'stop'"):
+        chat(found, facts=PROVIDERS["openai"])
+    assert "stop" not in chat(found, drops=True, facts=PROVIDERS["openai"])
+    assert len(chat(found)["stop"]) == 5
+    assert len(chat(conversation(stop=["1"] * 4), facts=PROVIDERS["openai"])["stop"]) == 4
+
+
+def test_a_tool_without_a_schema_has_none() -> None:
+    """OpenAI's responses may have null; OpenAI's chats refuse it."""
+    (tool,) = chat(Conversation(is_stream=False, tools=(ToolSpec(name="f"),)))["tools"]
+    assert tool == {"type": "function", "function": {"name": "f"}}
+    null = ToolSpec(name="f", parameters=msgspec.Raw(b"null"))
+    (tool,) = chat(Conversation(is_stream=False, tools=(null,)))["tools"]
+    assert tool == {"type": "function", "function": {"name": "f"}}
+    odd = ToolSpec(name="f", parameters=msgspec.Raw(b'{"type":"string"}'))
+    (tool,) = chat(Conversation(is_stream=False, tools=(odd,)))["tools"]
+    assert tool["function"]["parameters"] == {"type": "string"}

@@ -5,8 +5,16 @@ from __future__ import annotations
 import pytest
 
 from gateway.errors import Untranslatable
+from gateway.wire.anthropic.translation.upstream_request import write_messages_request
+from gateway.wire.bedrock.request import write_converse_request
 from gateway.wire.translation.claude import thinking_of
-from gateway.wire.translation.conversation import Conversation, Reasoning
+from gateway.wire.translation.conversation import (
+    Conversation,
+    ConversationTurn,
+    Reasoning,
+    Role,
+    TextPart,
+)
 from gateway.wire.translation.losses import Losses
 
 ADAPTIVE = {"type": "adaptive", "display": "summarized"}
@@ -66,3 +74,37 @@ def test_some_models_always_think(model: str) -> None:
     losses = Losses("one", drops=True)
     assert thinking(model, Reasoning(effort="none"), losses) is None
     assert losses.fields == ["thinking"]
+
+
+WRITERS = {"anthropic": write_messages_request, "bedrock": write_converse_request}
+PREFILLED = Conversation(
+    is_stream=False,
+    turns=(
+        ConversationTurn(role=Role.USER, parts=(TextPart(text="As JSON."),)),
+        ConversationTurn(role=Role.ASSISTANT, parts=(TextPart(text="{ "),)),
+    ),
+    named={"turns": "messages"},
+)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize(
+    "model", ["claude-opus-4-6", "eu.anthropic.claude-sonnet-4-6", "claude-opus-5", "claude"]
+)
+def test_a_last_turn_of_the_model_is_lost_where_it_is_refused(writer: str, model: str) -> None:
+    """These answer 400 to it. Dropped, the user's turn ends the conversation."""
+    with pytest.raises(Untranslatable, match=r"'messages\.prefill'"):
+        WRITERS[writer](PREFILLED, Losses("one", drops=False), model=model)
+    losses = Losses("one", drops=True)
+    *_, said, last = WRITERS[writer](PREFILLED, losses, model=model)["messages"]
+    assert (said["role"], said["content"][0]["text"]) == ("assistant", "{ ")
+    assert (last["role"], last["content"][0]["text"]) == ("user", ".")
+    assert losses.fields == ["messages.prefill"]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("model", ["claude-haiku-4-5", "claude-3-7-sonnet", "kimi-k2", "nova-pro"])
+def test_other_models_continue_their_last_turn(writer: str, model: str) -> None:
+    """Older ones of Claude, and those of other companies at a server of either dialect."""
+    sent = WRITERS[writer](PREFILLED, Losses("one", drops=False), model=model)["messages"]
+    assert (sent[-1]["role"], sent[-1]["content"][0]["text"]) == ("assistant", "{")

@@ -230,7 +230,11 @@ def test_codex_reaches_a_chat_backend_if_fields_may_be_dropped() -> None:
         "tools": [
             {
                 "type": "function",
-                "function": {"name": "exec_command", "parameters": SCHEMA, "strict": False},
+                "function": {
+                    "name": "exec_command",
+                    "parameters": {"properties": {}, "type": "object"},
+                    "strict": False,
+                },
             }
         ],
         "tool_choice": "auto",

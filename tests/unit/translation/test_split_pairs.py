@@ -10,8 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.operation import Operation
+from gateway.errors import InvalidRequest
 from gateway.wire.anthropic.translation.upstream_reader import MessagesReader
+from gateway.wire.bedrock.answer import ConverseReader
 from gateway.wire.dialect import written
+from gateway.wire.gemini.answer import GeminiReader
+from gateway.wire.ollama.answer import OllamaReader
 from gateway.wire.surrogates import with_stand_ins, without_halves
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -21,6 +26,8 @@ from gateway.wire.translation.answer_events import (
     TextPiece,
     ThoughtPiece,
 )
+from tests import factories
+from tests.event_messages import event
 from tests.oracles.mixed_streams import stream_of
 
 CALL = {"index": 0, "id": "a", "function": {"name": "f", "arguments": ""}}
@@ -69,6 +76,44 @@ def test_a_text_that_is_cut_between_units_arrives_whole(kind: str, text: str, ev
     deltas = [DELTAS[kind](piece) for piece in cut(text, every=every)]
     found = pieces_of(read(chat({"tool_calls": [CALL]} if kind == "arguments" else {}, *deltas)))
     assert "".join(one for _, one in found) == text
+    for _, one in found:
+        one.encode()
+
+
+def ollama(text: str, kind: str) -> bytes:
+    return json.dumps({"message": {"role": "assistant", kind: text}}).encode() + b"\n"
+
+
+def gemini(text: str, kind: str) -> bytes:
+    part = {"text": text, "thought": kind == "thinking"}
+    return b"data: %b\n\n" % json.dumps({"candidates": [{"content": {"parts": [part]}}]}).encode()
+
+
+def converse(text: str, kind: str) -> bytes:
+    delta = {"text": text}
+    block = {"reasoningContent": delta} if kind == "thinking" else delta
+    return event("contentBlockDelta", {"contentBlockIndex": 0, "delta": block})
+
+
+UPSTREAMS = {
+    "ollama": (OllamaReader, ollama, b'{"done": true}\n'),
+    "gemini": (GeminiReader, gemini, b'data: {"candidates": [{"finishReason": "STOP"}]}\n\n'),
+    "bedrock": (ConverseReader, converse, event("messageStop", {"stopReason": "end_turn"})),
+}
+
+
+@pytest.mark.parametrize("kind", ["content", "thinking"])
+@pytest.mark.parametrize("upstream", UPSTREAMS)
+@given(text=TEXTS, every=st.integers(1, 3))
+def test_each_upstream_has_one_rule(upstream: str, kind: str, text: str, every: int) -> None:
+    """At each place of the cut; a half without its other half is U+FFFD at the text's end."""
+    make_reader, piece_of, last = UPSTREAMS[upstream]
+    reader = make_reader()
+    pieces = [*cut(text, every=every), "\ud83d"]
+    events = [one for piece in pieces for one in reader.feed(piece_of(piece, kind))]
+    events += [*reader.feed(last), *reader.end()]
+    found = pieces_of(events)
+    assert "".join(one for _, one in found) == text + "\ufffd"
     for _, one in found:
         one.encode()
 
@@ -153,3 +198,15 @@ def test_without_free_stand_ins_a_half_is_replaced() -> None:
     taken = b'"\\uF000\\ue900\xee\x80\x80\\ud83d"'
     assert with_stand_ins(taken) == (without_halves(taken), None)
     assert with_stand_ins(b'"\\ud83d\\ude00"') == (b'"\\ud83d\\ude00"', None)
+
+
+@pytest.mark.parametrize("operation", [Operation.CHAT, Operation.RESPONSES, Operation.MESSAGES])
+@pytest.mark.parametrize("text", ["\ud83d", "a\ude00b", "\ude00\ud83d", "\ud83d\ud83d\ude00"])
+def test_a_half_in_a_request_is_refused_at_the_edge(operation: Operation, text: str) -> None:
+    """One rule for all targets, before any of them is chosen; a whole pair passes."""
+    turns = [{"role": "user", "content": text}]
+    name = "input" if operation is Operation.RESPONSES else "messages"
+    with pytest.raises(InvalidRequest, match="not a valid JSON object"):
+        factories.read(json.dumps({"model": "m", name: turns}).encode(), operation)
+    turns = [{"role": "user", "content": "\U0001f600"}]
+    assert factories.read(json.dumps({"model": "m", name: turns}).encode(), operation)

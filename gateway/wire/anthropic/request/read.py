@@ -25,7 +25,12 @@ from gateway.domain.providers.unasked import PREVIOUS
 from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
 from gateway.wire import json_bounds
-from gateway.wire.anthropic.request.size import expansion, own_maximum, size_of_body
+from gateway.wire.anthropic.request.size import (
+    calls_undeclared,
+    expansion,
+    own_maximum,
+    size_of_body,
+)
 from gateway.wire.anthropic.request.tools import Tools, feature_of, read_tools
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request import media, member_names
@@ -119,6 +124,7 @@ def _read(body: bytes) -> RequestBody:
         end_user=_end_user(objects.get("metadata", {})),
         body_bytes=len(body),
         expansion_tokens=more_tokens if needs.is_sized else None,
+        calls_undeclared=bool(more_tokens) and calls_undeclared(members, tools),
         hosted=tuple(needs.hosted),
         cache_lifetimes=frozenset(needs.lifetimes),
         has_files=needs.has_files,

@@ -5,9 +5,11 @@ tokens that its bytes do not show.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
+from gateway.domain.request.bound import TOOL_PREFACE_TOKENS
 from gateway.domain.request.text_forms import PromptSize
 from gateway.errors import InvalidRequest
 from gateway.wire.anthropic.request.tools import KNOWN_TOOL_TOKENS, Tools
@@ -15,7 +17,6 @@ from gateway.wire.members import decode_members
 from gateway.wire.openai.request.size import (
     EXPANDED_TOKENS_PER_BYTE,
     MAX_OUTPUT_TOKENS,
-    TOOL_PREFACE_TOKENS,
 )
 
 # Members that reach the prompt in another form: schemas, which templates indent or escape.
@@ -88,7 +89,7 @@ def expansion(members: Mapping[str, msgspec.Raw], tools: Tools | None) -> int | 
     if _size(members.get("chat_template")):
         return None  # the caller's own template may repeat anything
     has_tools = tools is not None and tools.count > 0
-    tokens = _turns_expansion(members["messages"], has_tools=has_tools)
+    tokens = _turns_expansion(members["messages"])
     if tokens is None:
         return None
     if tools is not None and has_tools:
@@ -105,16 +106,26 @@ def size_of_body(body: bytes, *, tools: Tools | None, is_sized: bool) -> PromptS
     return PromptSize(len(body), tokens if is_sized else None, 0)
 
 
-def _turns_expansion(raw: msgspec.Raw, *, has_tools: bool) -> int | None:
-    """Return the most tokens that the messages have beyond their bytes, None if unknown.
-
-    Bedrock's translation declares the tools that earlier turns call, if the request has none.
+def calls_undeclared(members: Mapping[str, msgspec.Raw], tools: Tools | None) -> bool:
+    """Return True if earlier turns call tools, and the request declares none. Unknown shapes, which
+    have no bound, are left out.
     """
+    if tools is not None and tools.count > 0:
+        return False
+    with suppress(msgspec.DecodeError):
+        for turn in _decode_turns(members["messages"]):
+            is_list = bytes(turn.content)[:1] == b"["
+            if is_list and any(_size(block.input) for block in _decode_blocks(turn.content)):
+                return True
+    return False
+
+
+def _turns_expansion(raw: msgspec.Raw) -> int | None:
+    """Return the most tokens that the messages have beyond their bytes, None if unknown."""
     encoded = bytes(raw)
     if not any(word in encoded for word in _RESHAPED):
         return 0
     tokens = results = longest_name = 0
-    has_calls = False
     try:
         for turn in _decode_turns(encoded):
             if bytes(turn.content)[:1] != b"[":
@@ -126,12 +137,9 @@ def _turns_expansion(raw: msgspec.Raw, *, has_tools: bool) -> int | None:
                 results += _size(block.tool_use_id) > 0
                 longest_name = max(longest_name, _size(block.name))
                 tokens += _size(block.input)
-                has_calls = has_calls or _size(block.input) > 0
                 tokens += sum(map(_size, sealed)) * (EXPANDED_TOKENS_PER_BYTE - 1)
     except msgspec.DecodeError:
         return None  # an unknown shape
-    if has_calls and not has_tools:
-        tokens += TOOL_PREFACE_TOKENS
     return tokens + results * longest_name
 
 

@@ -29,6 +29,7 @@ from gateway.wire.translation.request_members import RequestMembers, wrong_type
 _NAMES = {
     "stop": "stop_sequences",
     "user": "metadata.user_id",
+    "turns": "messages",
     "most_tokens": "max_tokens",
     "output_format": "output_config.format",
     "reasoning": "thinking",

@@ -11,9 +11,8 @@ from typing import Any
 
 import msgspec
 
-from gateway.errors import Untranslatable
-from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.translation.alternating_turns import FILLER, alternating
+from gateway.wire.translation.claude import takes_prefill
 from gateway.wire.translation.conversation import (
     MOST_TOOL_NAME_CHARS,
     NO_JSON,
@@ -26,7 +25,7 @@ from gateway.wire.translation.conversation import (
     ToolCall,
     ToolResult,
 )
-from gateway.wire.translation.declared_tools import require_legal_name
+from gateway.wire.translation.declared_tools import arguments_of, require_legal_name
 from gateway.wire.translation.losses import Losses
 
 PICTURES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
@@ -34,11 +33,13 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
 Block = dict[str, Any]
 
 
-def write_messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+def write_messages(
+    conversation: Conversation, losses: Losses, *, model: str = ""
+) -> list[dict[str, Any]]:
     """Return the turns as messages."""
+    turns = alternating(conversation, losses, legal_id=legal_id, takes_prefill=takes_prefill(model))
     return [
-        {"role": turn.role.value, "content": _content(turn, conversation, losses)}
-        for turn in alternating(conversation, losses, legal_id=legal_id)
+        {"role": turn.role.value, "content": _content(turn, conversation, losses)} for turn in turns
     ]
 
 
@@ -56,20 +57,6 @@ def with_cache(block: Block, cache_control: msgspec.Raw) -> Block:
     if bytes(cache_control) not in (b"", b"null"):
         block["cache_control"] = cache_control
     return block
-
-
-def arguments_of(call: ToolCall, conversation: Conversation) -> msgspec.Raw:
-    """Return the arguments of a call as a JSON object. Raises `Untranslatable` for other text."""
-    text = call.arguments.strip() or "{}"
-    try:
-        require_object(text.encode())
-    except (MalformedJson, UnicodeEncodeError):
-        field = conversation.name_of("arguments")
-        raise Untranslatable(
-            f"The '{field}' of the call of '{call.name[:64]}' is no JSON object. Nothing was sent.",
-            param=field,
-        ) from None
-    return msgspec.Raw(text.encode())
 
 
 def legal_id(call_id: str) -> str:

@@ -35,7 +35,7 @@ from gateway.wire.translation.conversation import (
 )
 from gateway.wire.translation.declared_tools import (
     declared_tools,
-    object_schema,
+    of_object_schema,
     require_legal_name,
 )
 from gateway.wire.translation.losses import Losses
@@ -69,7 +69,7 @@ def write_messages_request(
     body: dict[str, Any] = {}
     if system := write_texts(system_of(conversation)):
         body["system"] = system
-    body["messages"] = write_messages(conversation, losses)
+    body["messages"] = write_messages(conversation, losses, model=model)
     body |= _tools(conversation, losses, model=model)
     output_config = _output_config(conversation, losses)
     thinking = _thinking(conversation, losses, model=model, most_tokens=most_tokens)
@@ -151,10 +151,11 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
 def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any]:
     """Return a function that the caller runs."""
     require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
+    spec = of_object_schema(spec, losses)
     tool: dict[str, Any] = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description
-    tool["input_schema"] = object_schema(spec, losses)
+    tool["input_schema"] = spec.parameters
     if spec.is_strict:
         tool["strict"] = True
     return with_cache(tool, spec.cache_control)

@@ -13,8 +13,10 @@ from typing import Any
 
 import msgspec
 
+from gateway.domain.providers.table import OPENAI_COMPATIBLE, PROVIDERS, ProviderFacts
 from gateway.wire.openai.chat_translation.media_parts import media_part
 from gateway.wire.openai.chat_translation.usage_members import known
+from gateway.wire.translation.alternating_turns import FILLER, paired
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -28,9 +30,18 @@ from gateway.wire.translation.conversation import (
     ToolResult,
     ToolSpec,
 )
+from gateway.wire.translation.declared_tools import (
+    called_tools,
+    has_schema,
+    of_object_schema,
+    require_legal_name,
+)
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.schemas import with_properties
 
 MOST_USER_CHARS = 64  # OpenAI refuses a longer `safety_identifier` (its description, 2026-08-21)
+MOST_TOOL_NAME_CHARS = 64  # OpenAI's, too
+_ANY_SERVER = PROVIDERS[OPENAI_COMPATIBLE]
 TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
 # Bounds of reasoning as OpenAI's words, from the limits of litellm 1.106.2
 # (`litellm_core_utils/reasoning_effort_utils.py` and `constants.py`, read 2026-11-24).
@@ -42,20 +53,23 @@ def write_chat_request(
     losses: Losses,
     *,
     model: str,
-    takes_top_k: bool = False,
+    facts: ProviderFacts = _ANY_SERVER,
     maximum_member: str = "max_completion_tokens",
 ) -> bytes:
     """Return a conversation as the body of a chat request.
 
-    `takes_top_k`: the server draws tokens by `top_k` and `min_p` too, as engines do.
-    `maximum_member` is the one that the server reads. Raises `Untranslatable`.
+    `facts` are those of the server's provider. `maximum_member` is the one that the server reads.
+    Raises `Untranslatable`.
     """
+    takes_top_k = facts.is_engine  # and `min_p`
     _lose(conversation, losses, takes_top_k=takes_top_k)
+    for spec in (*conversation.tools, *called_tools(conversation)) if facts.checks_tools else ():
+        require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
     sampling = conversation.sampling
     body: dict[str, Any] = {
         "model": model,
         "messages": _messages(conversation, losses),
-        "tools": [_tool(tool) for tool in conversation.tools] or None,
+        "tools": [_tool(tool, losses, facts) for tool in conversation.tools] or None,
         "tool_choice": _tool_choice(conversation),
         "parallel_tool_calls": conversation.has_parallel_calls if conversation.tools else None,
         "response_format": _response_format(conversation.output_format),
@@ -68,7 +82,7 @@ def write_chat_request(
         "seed": sampling.seed,
         "presence_penalty": sampling.presence_penalty,
         "frequency_penalty": sampling.frequency_penalty,
-        "stop": sampling.stop or None,
+        "stop": _stop(conversation, losses, facts),
         "logit_bias": None if sampling.logit_bias is NO_JSON else sampling.logit_bias,
         "logprobs": None if sampling.top_logprobs is None else True,
         "top_logprobs": sampling.top_logprobs or None,
@@ -98,38 +112,49 @@ def _lose(conversation: Conversation, losses: Losses, *, takes_top_k: bool) -> N
 
 
 def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
-    """Return the messages of a chat."""
+    """Return the messages of a chat. The results of calls follow them at once, because servers
+    refuse anything between them; text that stood there follows the last result.
+    """
     found: list[dict[str, Any]] = []
     if conversation.system:
         found.append({"role": "system", "content": _joined(conversation.system)})
-    for turn in conversation.turns:
+    unanswered: set[str] = set()
+    later: list[dict[str, Any]] = []
+    for turn in paired(conversation.turns, legal_id=_id, takes_unknown=True):
         if turn.role is Role.ASSISTANT:
-            found.append(_assistant_message(turn, losses))
-        else:
-            found += _user_messages(turn, losses)
-    return found
+            found += [*later, _assistant_message(turn, losses)]
+            later = []
+            unanswered = {part.call_id for part in turn.parts if isinstance(part, ToolCall)}
+            continue
+        results = [part for part in turn.parts if isinstance(part, ToolResult)]
+        found += [_result(one, losses) for one in results]
+        unanswered.difference_update(one.call_id for one in results)
+        later += _user_messages(turn, losses)
+        if not unanswered:
+            found += later
+            later = []
+    return [*found, *later] or [{"role": "user", "content": FILLER}]
+
+
+def _id(call_id: str) -> str:
+    """Return the id of a call, one for a call without any."""
+    return call_id or "call"
 
 
 def _user_messages(turn: ConversationTurn, losses: Losses) -> list[dict[str, Any]]:
-    """Return the messages of one turn of the user.
-
-    The results of tools come first, because a chat has them directly after their calls.
-    """
-    found: list[dict[str, Any]] = [
-        {
-            "role": "tool",
-            "tool_call_id": result.call_id,
-            "content": _result_text(result, losses),
-        }
-        for result in turn.parts
-        if isinstance(result, ToolResult)
-    ]
+    """Return the message of one turn of the user, none if it has only results of tools."""
     parts = [part for part in turn.parts if isinstance(part, TextPart | Media)]
-    if parts:
-        role = "system" if turn.is_instruction else "user"
-        message = {"role": role, "content": _content(parts, losses)}
-        found.append(message | ({"name": turn.name} if turn.name else {}))
-    return found
+    if not parts:
+        return []
+    role = "system" if turn.is_instruction else "user"
+    message = {"role": role, "content": _content(parts, losses)}
+    return [message | ({"name": turn.name} if turn.name else {})]
+
+
+def _result(result: ToolResult, losses: Losses) -> dict[str, Any]:
+    """Return the message of a tool's result."""
+    content = _result_text(result, losses)
+    return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
 def _result_text(result: ToolResult, losses: Losses) -> str:
@@ -186,12 +211,25 @@ def _joined(parts: Iterable[TextPart]) -> str:
     return "\n".join(part.text for part in parts)
 
 
-def _tool(tool: ToolSpec) -> dict[str, Any]:
+def _stop(
+    conversation: Conversation, losses: Losses, facts: ProviderFacts
+) -> tuple[str, ...] | None:
+    """Return the stops, if they are no more than the server takes."""
+    stop = conversation.sampling.stop
+    if facts.most_stops is not None and len(stop) > facts.most_stops:
+        losses.lose(conversation.name_of("stop"), why=f"more than {facts.most_stops}")
+        return None
+    return stop or None
+
+
+def _tool(tool: ToolSpec, losses: Losses, facts: ProviderFacts) -> dict[str, Any]:
     """Return a function among the tools."""
+    if facts.checks_tools:
+        tool = of_object_schema(tool, losses)
     function = {
         "name": tool.name,
         "description": tool.description or None,
-        "parameters": None if tool.parameters is NO_JSON else tool.parameters,
+        "parameters": with_properties(tool.parameters) if has_schema(tool) else None,
         "strict": tool.is_strict,
     }
     return {"type": "function", "function": known(function)}

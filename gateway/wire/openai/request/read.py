@@ -34,6 +34,7 @@ from gateway.wire.openai.request.needs import Needs
 from gateway.wire.openai.request.size import (
     OTHER_CHOICES,
     PROMPTS_IN,
+    calls_undeclared,
     choices_of,
     grown_size,
     size_of,
@@ -143,21 +144,32 @@ def _read(operation: Operation, body: bytes) -> RequestBody:
         if "previous_response_id" in members and operation is Operation.RESPONSES
         else None,
     )
-    if plain is None and (parts := unlisted_parts(members)):
-        facts = structs.replace(facts, unlisted_parts=parts)
-    if plain is None and needs.is_unusual:
-        facts = structs.replace(
-            facts,
-            hosted=tuple(needs.hosted),
-            round_limits=round_limits(members) if needs.hosted else (),
-            cache_lifetimes=frozenset(needs.lifetimes),
-            has_files=needs.has_files,
-            stored=frozenset(needs.stored),
-            sound=needs.sound,
-            maybe_sound=needs.maybe_sound,
-            unbounded=frozenset(needs.unbounded),
-        )
+    if plain is None:
+        facts = _with_needs(facts, needs, members)
+    if size.expansion_tokens and calls_undeclared(operation, members):
+        facts = structs.replace(facts, calls_undeclared=True)
     return RequestBody(facts, body, places)
+
+
+def _with_needs(
+    facts: RequestFacts, needs: Needs, members: Mapping[str, msgspec.Raw]
+) -> RequestFacts:
+    """Return the facts of a request with those that a plain one has not."""
+    if parts := unlisted_parts(members):
+        facts = structs.replace(facts, unlisted_parts=parts)
+    if not needs.is_unusual:
+        return facts
+    return structs.replace(
+        facts,
+        hosted=tuple(needs.hosted),
+        round_limits=round_limits(members) if needs.hosted else (),
+        cache_lifetimes=frozenset(needs.lifetimes),
+        has_files=needs.has_files,
+        stored=frozenset(needs.stored),
+        sound=needs.sound,
+        maybe_sound=needs.maybe_sound,
+        unbounded=frozenset(needs.unbounded),
+    )
 
 
 def prepare(read: RequestBody, values: Mapping[str, Any], *, dropped: Iterable[str] = ()) -> bytes:

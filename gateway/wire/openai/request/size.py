@@ -16,6 +16,7 @@ import msgspec
 
 from gateway.domain.operation import PAIRING, Operation
 from gateway.domain.providers.table import TextForms
+from gateway.domain.request.bound import TOOL_PREFACE_TOKENS
 from gateway.domain.request.text_forms import PromptSize
 from gateway.errors import InvalidRequest
 from gateway.wire.members import decode_members
@@ -42,8 +43,6 @@ MAXIMUM_MEMBERS: Mapping[Operation, tuple[str, ...]] = {
 # Templates indent a schema (a token for the end of a line, one for the blanks) or escape it: at
 # most four tokens per byte.
 EXPANDED_TOKENS_PER_BYTE = 4
-# The text with which templates introduce tools: Qwen's has 150 tokens, the longest known one 500.
-TOOL_PREFACE_TOKENS = 1024
 
 # The members of each operation that are a prompt or a list of prompts, in any published schema: a
 # server may answer each of them. `inputs` is Mistral's, `content` llama.cpp's and `messages` one
@@ -328,6 +327,20 @@ def _has_tools(members: Mapping[str, msgspec.Raw]) -> bool:
     return bool(size_of_value(members.get("tools")) or size_of_value(members.get("functions")))
 
 
+def calls_undeclared(operation: Operation, members: Mapping[str, msgspec.Raw]) -> bool:
+    """Return True if earlier turns call tools, and the request declares none. Of an unknown shape
+    either nothing is known to be a call, or nothing bounds the prompt.
+    """
+    raw = members.get(_TURNS_IN.get(operation, ""))
+    if raw is None or _has_tools(members):
+        return False
+    try:
+        turns = _decode_turns(raw)
+    except msgspec.DecodeError:
+        return False
+    return any(map(_calls_tools, turns)) or _may_name_calls_twice(bytes(raw), turns)
+
+
 def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -> int | None:
     """Return the most tokens that a chat template adds to the bytes of the messages alone, None if
     nothing bounds it.
@@ -358,11 +371,8 @@ def _turns_expansion(operation: Operation, members: Mapping[str, msgspec.Raw]) -
     if is_signed:
         signed = sum(map(_signature_bytes, turns, calls))
         more_tokens += signed * (EXPANDED_TOKENS_PER_BYTE - 1)
-    is_hidden = _may_name_calls_twice(encoded, turns)
-    if is_hidden:
+    if _may_name_calls_twice(encoded, turns):
         more_tokens += len(encoded)
-    if not _has_tools(members) and (is_hidden or any(map(_calls_tools, turns))):
-        more_tokens += TOOL_PREFACE_TOKENS  # Bedrock's translation declares the tools of the calls
     return more_tokens + sum(
         size_of_value(turn.tool_calls)
         + size_of_value(turn.function_call)
