@@ -125,7 +125,7 @@ _PICTURE = re.compile(r"image/[a-z0-9.+-]{1,58}", re.IGNORECASE)
 
 
 def media_of(media_type: str, data: str, *, choice: int = 0) -> Picture | Omitted:
-    """Return a picture; the name of other media, and of what is no base64."""
+    """Return a picture; the name of other media, and of content that is no base64."""
     if _PICTURE.fullmatch(media_type) and is_base64(data):
         return Picture(media_type=media_type, data=data, choice=choice)
     return Omitted(name=media_type or "media", choice=choice)
