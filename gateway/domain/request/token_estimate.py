@@ -4,6 +4,8 @@ as an estimate everywhere.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestFacts
@@ -23,6 +25,23 @@ def is_countable(facts: RequestFacts) -> bool:
     read from its bytes.
     """
     return "vision" not in facts.capabilities and "audio" not in facts.features
+
+
+def with_own_counts(
+    usage: TokenUsage, facts: RequestFacts, *, text_bytes: int | None
+) -> TokenUsage:
+    """Return a usage for the caller, with the estimate of a side that the upstream did not state;
+    the same object if there is none. `text_bytes` is the size of the shown answer, None if its
+    tokens cannot be read from it.
+    """
+    prompt, answer = usage.input_tokens, usage.output_tokens
+    if prompt is None and is_countable(facts):
+        prompt = tokens_in(facts.body_bytes)
+    if answer is None and text_bytes is not None:
+        answer = tokens_in(text_bytes)
+    if (prompt, answer) == (usage.input_tokens, usage.output_tokens):
+        return usage
+    return replace(usage, input_tokens=prompt, output_tokens=answer)
 
 
 def estimate(facts: RequestFacts, *, output_bytes: int, is_empty: bool = False) -> Counted:

@@ -162,6 +162,29 @@ class Used(Struct, frozen=True, kw_only=True):
     service_tier: str | None = None
 
 
+class ShownText(Struct):
+    """The size of the text that the caller was shown, in bytes of UTF-8; None if the answer may
+    have other content: sealed, omitted, or hidden thoughts before its maximum.
+    """
+
+    size_bytes: int | None = 0
+
+    def add(self, event: AnswerEvent) -> None:
+        """Take in the next event."""
+        if self.size_bytes is None:
+            return
+        if isinstance(event, TextPiece | RefusalPiece | CallArguments):
+            self.size_bytes += len(event.text.encode())
+        elif isinstance(event, CallStarted):
+            self.size_bytes += len(event.name.encode())
+        elif isinstance(event, ThoughtPiece) and not event.sealed:
+            self.size_bytes += len(event.text.encode())
+        elif isinstance(event, ThoughtPiece | Picture | Omitted) or (
+            isinstance(event, Finished) and event.finish is Finish.LENGTH
+        ):
+            self.size_bytes = None
+
+
 def used(observed: Observed) -> list[Used]:
     """Return the event of the final usage, none if the upstream reported no usage.
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.token_estimate import tokens_in
 from gateway.wire.dialect import UnreadableAnswer, written
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import chat_stream, rewrite_chat
@@ -187,15 +188,41 @@ def test_a_plain_answer_has_all_of_its_parts() -> None:
     ]
 
 
-def test_an_unknown_count_is_null() -> None:
-    """Unknown is never 0, and clients read the three members that OpenAI's types require."""
-    part = writer(stream=False).whole((Started(), Used(usage=TokenUsage(output_tokens=3)), Ended()))
-    assert json.loads(written(part, lambda _: "1"))["usage"] == {
-        "prompt_tokens": None,
-        "completion_tokens": 3,
-        "total_tokens": None,
+@pytest.mark.parametrize(
+    ("stated", "shown"),
+    [
+        (TokenUsage(output_tokens=3), (None, 3)),
+        (TokenUsage(input_tokens=7), (7, 2)),
+        (TokenUsage(), (None, 2)),
+    ],
+    ids=["no prompt", "no answer", "neither"],
+)
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_an_unknown_count_is_the_gateways_own(
+    stated: TokenUsage, shown: tuple[int | None, int], is_stream: bool
+) -> None:
+    """Unknown is never 0, and clients add the members that OpenAI's types have as numbers."""
+    events = (Started(), TextPiece(text="12345"), Used(usage=stated), Ended())
+    one = writer(stream=is_stream)
+    prompt = tokens_in(one.read.facts.body_bytes)
+    parts = one.write(events)[-2] if is_stream else one.whole(events)
+    usage = json.loads(written(parts, lambda _: "1").removeprefix(b"data: "))["usage"]
+    assert usage == {
+        "prompt_tokens": shown[0] or prompt,
+        "completion_tokens": shown[1],
+        "total_tokens": (shown[0] or prompt) + shown[1],
+        "estimated": True,
         "cost_usd": 1,
     }
+
+
+def test_a_count_that_no_text_tells_is_null() -> None:
+    """A picture's tokens are in no text."""
+    seen = (Started(), Picture(media_type="image/png", data="aGk="), Ended())
+    events = (*seen[:2], Used(usage=TokenUsage(input_tokens=7)), seen[2])
+    usage = json.loads(written(writer().whole(events), lambda _: "1"))["usage"]
+    assert (usage["completion_tokens"], usage["total_tokens"]) == (None, None)
+    assert "estimated" not in usage
 
 
 def test_each_choice_has_a_role_and_an_end_of_its_own() -> None:

@@ -10,50 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestFacts
-from gateway.domain.request.token_estimate import is_countable, tokens_in
-from gateway.wire.translation.answer_events import (
-    AnswerEvent,
-    CallArguments,
-    CallStarted,
-    Finish,
-    Finished,
-    Omitted,
-    Picture,
-    RefusalPiece,
-    TextPiece,
-    ThoughtPiece,
-    Used,
-)
+from gateway.domain.request.token_estimate import with_own_counts
+from gateway.wire.translation.answer_events import Used
 
 _TIERS = frozenset({"standard", "priority", "batch"})
 _NONE = TokenUsage()
-
-
-class ShownText(Struct):
-    """The size of the text that the caller was shown, in bytes of UTF-8; None if the answer may
-    have other content: sealed, omitted, or hidden thoughts before its maximum.
-    """
-
-    size_bytes: int | None = 0
-
-    def add(self, event: AnswerEvent) -> None:
-        """Take in the next event."""
-        if self.size_bytes is None:
-            return
-        if isinstance(event, TextPiece | RefusalPiece | CallArguments):
-            self.size_bytes += len(event.text.encode())
-        elif isinstance(event, CallStarted):
-            self.size_bytes += len(event.name.encode())
-        elif isinstance(event, ThoughtPiece) and not event.sealed:
-            self.size_bytes += len(event.text.encode())
-        elif isinstance(event, ThoughtPiece | Picture | Omitted) or (
-            isinstance(event, Finished) and event.finish is Finish.LENGTH
-        ):
-            self.size_bytes = None
 
 
 def messages_usage(
@@ -63,17 +27,14 @@ def messages_usage(
     count stands for one that is unknown, with `estimated` beside it, and null if it has none.
     """
     tier = used.service_tier if used is not None else None
+    stated = used.usage if used is not None else _NONE
+    shown = with_own_counts(stated, facts, text_bytes=text_bytes)
     found = {
-        **_counts(used.usage if used is not None else _NONE),
+        **_counts(shown),
         "inference_geo": None,
         "service_tier": tier if tier in _TIERS else None,
     }
-    own = {}
-    if found["input_tokens"] is None and is_countable(facts):
-        own["input_tokens"] = tokens_in(facts.body_bytes)
-    if found["output_tokens"] is None and text_bytes is not None:
-        own["output_tokens"] = tokens_in(text_bytes)
-    return {**found, **own, "estimated": True} if own else found
+    return found if shown is stated else {**found, "estimated": True}
 
 
 def delta_usage(

@@ -16,7 +16,6 @@ from gateway.domain.request.request import RequestBody
 from gateway.wire.anthropic.error import error_body, error_event
 from gateway.wire.anthropic.translation.caller_content import Content, call_block, text_block
 from gateway.wire.anthropic.translation.caller_usage import (
-    ShownText,
     delta_usage,
     first_usage,
     messages_usage,
@@ -34,6 +33,7 @@ from gateway.wire.translation.answer_events import (
     Omitted,
     Picture,
     RefusalPiece,
+    ShownText,
     Started,
     TextPiece,
     ThoughtPiece,

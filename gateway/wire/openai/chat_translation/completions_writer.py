@@ -21,6 +21,7 @@ from gateway.wire.translation.answer_events import (
     Ended,
     Failed,
     Finished,
+    ShownText,
     Started,
     TextPiece,
     Used,
@@ -39,6 +40,7 @@ class CompletionsWriter(Struct):
     read: RequestBody
     own: Started = Started()  # for an upstream that reports no id or time
     _started: Started = Started()
+    _shown: ShownText = msgspec.field(default_factory=ShownText)
 
     def __post_init__(self) -> None:
         """Begin with the request's own id and time: some streams have no start."""
@@ -53,6 +55,7 @@ class CompletionsWriter(Struct):
         texts, finish = [], None
         used: Used | None = None
         for event in events:
+            self._shown.add(event)
             match event:
                 case Started():
                     self._start(event)
@@ -63,11 +66,9 @@ class CompletionsWriter(Struct):
                 case Used():
                     used = event
         answer = _encode(self._head() | {"choices": [_choice("".join(texts), finish)]})
-        return (
-            answer
-            if used is None
-            else with_usage(answer[:-1], chat_usage(used.usage), used.usage, b"}")
-        )
+        if used is None:
+            return answer
+        return with_usage(answer[:-1], self._usage(used), used.usage, b"}")
 
     def _start(self, event: Started) -> None:
         """Keep the answer's id and time."""
@@ -75,6 +76,7 @@ class CompletionsWriter(Struct):
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the chunks of one event."""
+        self._shown.add(event)
         match event:
             case Started():
                 self._start(event)
@@ -84,11 +86,15 @@ class CompletionsWriter(Struct):
                 yield self._chunk(_choice("", event.finish.value))
             case Used() if self.read.facts.wants_usage:
                 before = b"data: " + _encode(self._head() | {"choices": []})[:-1]
-                yield with_usage(before, chat_usage(event.usage), event.usage, b"}\n\n")
+                yield with_usage(before, self._usage(event), event.usage, b"}\n\n")
             case Failed():
                 yield error_event(event.code, event.message, is_responses=False)
             case Ended():
                 yield b"data: " + DONE + b"\n\n"
+
+    def _usage(self, used: Used) -> dict[str, Any]:
+        """Return the usage of the whole answer."""
+        return chat_usage(used.usage, self.read.facts, text_bytes=self._shown.size_bytes)
 
     def _chunk(self, choice: dict[str, Any]) -> bytes:
         """Return one chunk with content."""

@@ -9,18 +9,24 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.request import RequestFacts
+from gateway.domain.request.token_estimate import with_own_counts
 from gateway.wire.dialect import UnpricedPart
 
 
-def chat_usage(usage: TokenUsage) -> dict[str, Any]:
-    """Return the usage of a chat answer. An unknown count that OpenAI's types require is null:
-    clients read the member.
+def chat_usage(usage: TokenUsage, facts: RequestFacts, *, text_bytes: int | None) -> dict[str, Any]:
+    """Return the usage of a chat answer. OpenAI's types have its counts as numbers, and clients add
+    them: the gateway's own count stands for one that is unknown, with `estimated` beside it, and
+    null if it has none.
     """
-    counts = {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": _total(usage),
+    shown = with_own_counts(usage, facts, text_bytes=text_bytes)
+    counts: dict[str, Any] = {
+        "prompt_tokens": shown.input_tokens,
+        "completion_tokens": shown.output_tokens,
+        "total_tokens": _total(shown),
     }
+    if shown is not usage:
+        counts["estimated"] = True
     details = {
         "prompt_tokens_details": input_details(usage),
         "completion_tokens_details": _output_details(usage),

@@ -20,6 +20,7 @@ from gateway.wire.translation.answer_events import (
     AnswerEvent,
     Ended,
     Failed,
+    ShownText,
     Started,
     Used,
 )
@@ -38,6 +39,7 @@ class ChatWriter(Struct):
     _started: Started = Started()
     _choices: dict[int, ChoiceDeltas] = {}
     _ids: CallIds = msgspec.field(default_factory=CallIds)
+    _shown: ShownText = msgspec.field(default_factory=ShownText)
 
     def __post_init__(self) -> None:
         """Begin with the request's own id and time: some streams have no start."""
@@ -63,11 +65,13 @@ class ChatWriter(Struct):
                 messages.setdefault(number, ChoiceMessage(number=number)).add(event)
         choices = [message.choice() for _, message in sorted(messages.items())]
         head = self._head("chat.completion", used) | {"choices": choices}
-        return _encode(head) if used is None else _priced(head, used, around=(b"", b""))
+        return _encode(head) if used is None else self._priced(head, used, around=(b"", b""))
 
     def _told_apart(self, events: Sequence[AnswerEvent]) -> Iterator[AnswerEvent]:
-        """Return the events with ids that tell calls apart."""
-        return (self._ids.told_apart(event, read=self.read, own=self.own) for event in events)
+        """Yield the events with ids that tell calls apart."""
+        for event in events:
+            self._shown.add(event)
+            yield self._ids.told_apart(event, read=self.read, own=self.own)
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the chunks of one event."""
@@ -77,7 +81,7 @@ class ChatWriter(Struct):
         elif isinstance(event, Used):
             if self.read.facts.wants_usage:
                 head = self._head("chat.completion.chunk", event) | {"choices": []}
-                yield _priced(head, event, around=(b"data: ", b"\n\n"))
+                yield self._priced(head, event, around=(b"data: ", b"\n\n"))
         elif isinstance(event, Failed):
             yield error_event(event.code, event.message, is_responses=False)
         elif isinstance(event, Ended):
@@ -111,13 +115,13 @@ class ChatWriter(Struct):
             head["service_tier"] = used.service_tier
         return head
 
+    def _priced(
+        self, head: dict[str, Any], used: Used, *, around: tuple[bytes, bytes]
+    ) -> UnpricedPart:
+        """Return an answer or a chunk with its usage as the last member, and a placeholder for the
+        cost in it.
 
-def _priced(head: dict[str, Any], used: Used, *, around: tuple[bytes, bytes]) -> UnpricedPart:
-    """Return an answer or a chunk with its usage as the last member, and a placeholder for the cost
-    in it.
-
-    `around` are the bytes before and after it in the stream.
-    """
-    return with_usage(
-        around[0] + _encode(head)[:-1], chat_usage(used.usage), used.usage, b"}" + around[1]
-    )
+        `around` are the bytes before and after it in the stream.
+        """
+        usage = chat_usage(used.usage, self.read.facts, text_bytes=self._shown.size_bytes)
+        return with_usage(around[0] + _encode(head)[:-1], usage, used.usage, b"}" + around[1])
