@@ -32,6 +32,7 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.chaos import dialects
 from tests.chaos.token_host import TokenHost
 from tests.fake_upstream.faults import Kind
+from tests.fake_upstream.plans import FOREIGN
 from tests.gateway_process import free_port
 
 REPOSITORY = Path(__file__).parents[2]
@@ -55,6 +56,8 @@ ROUTES: Mapping[str, Sequence[str]] = {
     "both": ("vllm-b", "paid-a"),
     **dialects.ROUTES,
 }
+# Members that the upstream ignores, which a hard budget refuses unless the deployment says so.
+LISTED = ", ".join(sorted({"fake"}.union(*FOREIGN.values())))
 TEAMS = ("payments", "search", "support")
 _NEW_KEY = """
 INSERT INTO tollgate.api_keys (key_id, team, digest, pepper_id, is_demo, created_by) VALUES (%s,
@@ -434,7 +437,7 @@ def policy_of(
             f"  - {{name: {name}, model: {name}, provider: {provider}, region: here, base_url: "
             f'"UPSTREAM{base}",\n'
             f"     price: {price}, timeouts: {timeouts}, allows: [unknown_fields], "
-            "listed: [fake],\n"
+            f"listed: [{LISTED}],\n"
             f"     {terms}}}\n"
         )
 
