@@ -201,5 +201,5 @@ def test_ordinary_calls_count_as_before() -> None:
     for letter, of_its_id in (("a", 0), ("é", 9)):
         turn = {"role": "assistant", "content": f'{letter} "tool_calls": 1', "tool_calls": calls}
         facts = read_request(Operation.CHAT, messages(json.dumps([turn]))).facts
-        # Bedrock alone declares the tool, because the request does not, and holds its preface there.
+        # Bedrock alone declares the tool, as the request does not, and holds its preface there.
         assert facts.expansion_tokens == len(json.dumps(calls)) + of_its_id

@@ -101,6 +101,8 @@ def test_a_sealed_item_without_its_content_is_kept_elsewhere(kind: str) -> None:
         return read_request(Operation.RESPONSES, json.dumps(body).encode()).facts.features
 
     assert features(id="rs_1", summary=[]) == {"stored_state"}
+    assert features(id=7, summary=[]) == {"stored_state"}
+    assert features(id="rs_tg_1", summary=[]) == frozenset(), "the gateway's own, handed back"
     assert features(id="rs_1", encrypted_content="gAAA") == frozenset()
     assert features(id="rs_1", content=[{"type": "reasoning_text", "text": "so"}]) == frozenset()
     assert features(summary=[]) == frozenset()

@@ -160,7 +160,7 @@ def test_a_stream_has_each_event_of_each_item() -> None:
         ("output_item.done", 3),
         ("completed", None),
     ]
-    assert found[2]["item"] == {"id": "rs_chatcmpl-1_0", "type": "reasoning", "summary": []}
+    assert found[2]["item"] == {"id": "rs_tg_chatcmpl-1_0", "type": "reasoning", "summary": []}
     assert found[10]["part"]["text"] == ""
 
 
@@ -169,7 +169,7 @@ def test_the_last_event_has_the_whole_answer_with_usage_and_cost() -> None:
     last = named(streamed(ANSWER))[-1]["response"]
     assert last["output"] == [
         {
-            "id": "rs_chatcmpl-1_0",
+            "id": "rs_tg_chatcmpl-1_0",
             "type": "reasoning",
             "summary": [{"type": "summary_text", "text": "Hm."}],
         },

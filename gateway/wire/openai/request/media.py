@@ -177,6 +177,10 @@ _TEXTS = """
     web_search_tool_result_error
 """
 TEXT_TYPES = frozenset(_TEXTS.split())
+OWN_THOUGHT = "rs_tg_"
+"""The beginning of the ids of thoughts that the gateway wrote. A provider has stored nothing under
+one, forged or not.
+"""
 _SEALED = frozenset({"reasoning", "compaction"})  # their content is read back by the provider
 # Writes a summary of the conversation, beside the answer's maximum.
 _COMPACTION_TRIGGER = "compaction_trigger"
@@ -304,7 +308,9 @@ def _note_item(top: str, key: str, item: Mapping[str, Any], *, kind: str, needs:
     if isinstance(source, dict) and "data" in source:
         _note_source(top, source, needs, is_document=kind == "document")
     if kind in _SEALED:
-        is_kept = "id" in item and not (item.get("encrypted_content") or item.get("content"))
+        is_own = str(item.get("id")).startswith(OWN_THOUGHT)
+        is_whole = is_own or item.get("encrypted_content") or item.get("content")
+        is_kept = "id" in item and not is_whole
     else:
         is_kept = kind == "item_reference" or (
             kind == "image_generation_call" and not item.get("result")

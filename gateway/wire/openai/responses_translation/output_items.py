@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.wire.dialect import EventTooLarge
+from gateway.wire.openai.request.media import OWN_THOUGHT
 from gateway.wire.openai.responses_translation.sealed_thoughts import encrypted
 from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.translation.answer_events import (
@@ -204,7 +205,7 @@ class OutputItems(Struct):
     def _new(self, item_type: str) -> _OpenItem:
         """Begin a message or a thought."""
         place = len(self.items)
-        item: dict[str, Any] = {"id": f"rs_{self.answer_id}_{place}", "type": "reasoning"}
+        item: dict[str, Any] = {"id": f"{OWN_THOUGHT}{self.answer_id}_{place}", "type": "reasoning"}
         item["summary"] = []
         if item_type == "message":
             item = {"id": f"msg_{self.answer_id}_{place}", "type": "message"}
