@@ -78,7 +78,7 @@ def check_response(stream: MixedStream, *, shown: Sequence[Any], final: Any, pla
     """Assert that a helper showed each item at its end, and that all of a response arrived."""
     assert shown == final == plain
     calls = [(one["name"], one["arguments"]) for one in final if one["type"] == "function_call"]
-    assert calls == [(call.name, call.arguments) for call in stream.calls]
+    assert calls == [(call.name, call.arguments or "{}") for call in stream.calls]
     texts = [part["text"] for one in final if one["type"] == "message" for part in one["content"]]
     assert "".join(texts) == stream.text
 

@@ -111,7 +111,7 @@ def items_of(stream: bytes) -> list[dict[str, Any]]:
 def check_calls(found: Sequence[tuple[str, str, str]], stream: MixedStream) -> None:
     """Assert that the calls of a stream arrived, whole and in their order."""
     assert [(name, text) for _, name, text in found] == [
-        (call.name, call.arguments) for call in stream.calls
+        (call.name, call.arguments or "{}") for call in stream.calls
     ]
     ids = [call_id for call_id, _, _ in found]
     assert len(set(ids)) == len(ids)
@@ -298,13 +298,14 @@ def test_ids_tell_the_calls_of_a_conversation_apart(sent: str) -> None:
     body = b'{"model":"m","messages":[{"role":"tool","tool_call_id": "used","content":""}]}'
     read, ids = factories.read(body, Operation.CHAT), CallIds()
     given = [
-        ids.told_apart(start(at) if not sent else start(at, sent), read=read, own=Started())
+        one
         for at in range(2)
+        for one in ids.events(start(at) if not sent else start(at, sent), read=read, own=Started())
     ]
     found = [one.call_id for one in given if isinstance(one, CallStarted)]
     assert len({*found, "used"}) == 3
     assert (found[0] == sent) is (sent == "one")
-    other = ids.told_apart(start(0, sent or "c0"), read=read, own=Started(answer_id="next"))
+    (other,) = ids.events(start(0, sent or "c0"), read=read, own=Started(answer_id="next"))
     assert isinstance(other, CallStarted)
     assert other.call_id not in found
 

@@ -309,7 +309,8 @@ def test_events_that_are_written_and_read_are_the_same(
     events: list[AnswerEvent] = [Started(answer_id="chatcmpl-1", created_s=9), *pieces]
     for number, (call_id, name, arguments) in enumerate(calls):
         events.append(CallStarted(call=number, call_id=f"{number}{call_id}", name=name))
-        events += [CallArguments(call=number, text=one) for one in arguments]
+        whole_call = arguments if "".join(arguments).strip() else [*arguments, "{}"]
+        events += [CallArguments(call=number, text=one) for one in whole_call]
     events += [Finished(finish=finish, native=finish.value), Used(usage=USAGE), Ended()]
     stream = streamed(events)
     one = reader()
@@ -542,7 +543,7 @@ def test_the_arguments_of_a_call_stay_with_it_if_another_one_starts_first() -> N
     assert [tuple(call["function"].values()) for call in message["tool_calls"]] == [
         ("pay", '{"usd":1}'),
         ("look", '{"at":2}'),
-        ("stop", ""),
+        ("stop", "{}"),
     ]
 
 
@@ -559,7 +560,12 @@ def test_each_call_of_a_whole_answer_is_one(head: dict[str, Any]) -> None:
     events = chat_events(body, Observed(is_done=True))
     message = json.loads(written(writer().whole(events), lambda _: None))["choices"][0]["message"]
     found = message["tool_calls"]
-    assert [call["function"] for call in found] == [call["function"] for call in calls]
+    assert [(call["function"]["name"], call["function"]["arguments"]) for call in found] == [
+        ("ls", '{"p":"a"}'),
+        ("cat", '{"q":2}'),
+        ("cat", "{}"),
+        ("cat", "{}"),
+    ]
     assert len({call["id"] for call in found}) == 4
 
 

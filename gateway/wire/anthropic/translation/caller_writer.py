@@ -135,13 +135,12 @@ class MessagesWriter(Struct):
         for event in events:
             if isinstance(event, Picture):  # a message has no form for one of the model
                 event = Omitted(name=event.media_type, choice=event.choice)
-            for one in self._order.events(
-                self._ids.told_apart(event, read=self.read, own=self.own)
-            ):
-                self._shown.add(one)
-                if isinstance(one, Omitted):
-                    add_omitted(self._omitted, one)
-                yield one
+            for told in self._ids.events(event, read=self.read, own=self.own):
+                for one in self._order.events(told):
+                    self._shown.add(one)
+                    if isinstance(one, Omitted):
+                        add_omitted(self._omitted, one)
+                    yield one
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the events of one neutral event."""

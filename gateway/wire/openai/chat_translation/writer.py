@@ -71,7 +71,7 @@ class ChatWriter(Struct):
         """Yield the events with ids that tell calls apart."""
         for event in events:
             self._shown.add(event)
-            yield self._ids.told_apart(event, read=self.read, own=self.own)
+            yield from self._ids.events(event, read=self.read, own=self.own)
 
     def _parts(self, event: AnswerEvent) -> Iterator[AnswerPart]:
         """Yield the chunks of one event."""

@@ -86,7 +86,8 @@ class ResponsesWriter(Struct):
     def _ordered(self, events: Sequence[AnswerEvent]) -> Iterator[AnswerEvent]:
         """Yield the events in the order of a response's items, with ids that tell calls apart."""
         for event in events:
-            yield from self._order.events(self._ids.told_apart(event, read=self.read, own=self.own))
+            for one in self._ids.events(event, read=self.read, own=self.own):
+                yield from self._order.events(one)
 
     @property
     def _status(self) -> str:
