@@ -18,7 +18,7 @@ from gateway.wire.openai.chat_translation.usage_members import chat_usage, respo
 from gateway.wire.openai.usage import usage_from_wire, usage_of_choices, usage_of_embeddings
 from tests.answers import chat_stream, rewrite_chat
 from tests.attacks.odd_answers import encoded
-from tests.factories import price, settled
+from tests.factories import facts, price, settled
 
 LIES = [623, 60, 0, 219, 217]  # of 20 + 198
 
@@ -210,7 +210,10 @@ def test_gemini_s_stream_with_hidden_thoughts_is_held() -> None:
     assert settled(final).is_suspect
     shown = responses_usage(final)
     assert shown is not None
-    assert (chat_usage(final)["total_tokens"], shown["total_tokens"]) == (260, 260)
+    assert (chat_usage(final, facts(), text_bytes=1)["total_tokens"], shown["total_tokens"]) == (
+        260,
+        260,
+    )
 
 
 def test_no_cost_is_shown_beside_a_contradiction() -> None:

@@ -25,7 +25,7 @@ from gateway.wire.ollama import answer as ollama
 from gateway.wire.openai import usage as openai
 from gateway.wire.openai.chat_translation.usage_members import chat_usage
 from gateway.wire.openai.usage_names import PLACES, CountPlace
-from tests.factories import settled
+from tests.factories import facts, settled
 
 Read = Callable[[bytes], TokenUsage | None]
 HELD_NUSD = 10**15
@@ -342,7 +342,8 @@ def test_a_caller_gets_the_readable_counts_and_their_sum() -> None:
         b'{"prompt_tokens":10,"completion_tokens":5,"cached_tokens":"many"}'
     )
     assert usage is not None
-    assert chat_usage(usage) == {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    shown = chat_usage(usage, facts(), text_bytes=1)
+    assert shown == {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
 
 
 def test_a_running_usage_that_is_behind_stays_marked() -> None:
