@@ -345,6 +345,7 @@ def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
         "input": plain,
         "cached_input": cached,
         "cache_write": plain,
+        "cache_write_1h": 2 * plain,  # as its page states; these prices list no rate of it
         "output": output,
         "reasoning": output,
         **{kind: Fraction(rate) for kind, rate in books.more_rates.get(event["model"], {}).items()},
@@ -515,6 +516,8 @@ def _check_answer(call: Call, events: list[Event], where: str, verdict: Verdict)
     ):
         return
     usage = call.usage
+    if usage.get("estimated"):
+        return  # the gateway's own count, before its ledger's tokenizer has counted
     shown = (usage.get("prompt_tokens", usage.get("input_tokens")), _shown_output(usage))
     if call.kind == Kind.MESSAGES and shown == (0, 0) and last["usage_source"] != "provider":
         return  # its dialect requires both counts: an unknown one is 0 there, without a cost
