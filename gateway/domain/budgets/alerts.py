@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from shlex import quote
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +17,7 @@ from msgspec import Raw
 
 from gateway.domain.alerts.delivery import AlertMessage
 from gateway.domain.budgets.budgets import BudgetKind, BudgetPeriod, BudgetRule, BudgetScope
+from gateway.domain.budgets.grants import grant_command
 from gateway.domain.budgets.messages import GRANT_SHARE, moment_text
 from gateway.domain.money import EXACT, format_usd, plain_usd, usd_from_nusd
 
@@ -166,7 +166,7 @@ def _grant_command(alert: BudgetAlert) -> str:
     if not alert.is_refusing:
         return ""
     suggested = plain_usd(max(alert.limit_nusd // GRANT_SHARE, 1))
-    return f"For more: tollgate budget grant {quote(alert.account_id)} {suggested} --reason …"
+    return f"For more: {grant_command(alert.account_id, suggested)}"
 
 
 def _number(plain: str) -> Raw:

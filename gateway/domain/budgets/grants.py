@@ -1,11 +1,12 @@
-"""Declares a recorded budget grant and a worker's lease of a budget, as operators see them; changes
-neither.
+"""Declares a recorded budget grant and a worker's lease of a budget, as operators see them, and the
+command that grants; changes neither.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from shlex import quote
 from uuid import UUID
 
 
@@ -35,3 +36,10 @@ class WorkerLease:
     outstanding_nusd: int
     held_nusd: int
     renewed_at: datetime
+
+
+def grant_command(account_id: str, amount_usd: str) -> str:
+    """Return the command that grants an amount to a budget account, as a person copies it: the
+    account's name may have blanks, and what a shell would run.
+    """
+    return f"tollgate budget grant {quote(account_id)} {amount_usd} --reason …"

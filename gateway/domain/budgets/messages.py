@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from shlex import quote
 from zoneinfo import ZoneInfo
 
 from gateway.domain.budgets.budgets import Account, PeriodSpan
+from gateway.domain.budgets.grants import grant_command
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.words import listed_text
 
@@ -42,12 +42,12 @@ def exhausted(
     limit, spent, held, hold = (
         _usd(nusd, decimals) for nusd in (limit_nusd, spent_nusd, held_nusd, hold_nusd)
     )
+    suggested = _suggested_grant_usd(account.rule.limit_nusd, short_nusd)
     return (
         f"Budget {account.account_id} {state}: {limit} limit, {spent} spent, "
         f"{held} held or being booked; this request may cost up to {hold}.{smaller} "
         f"{_resets(span.ends_at, account.rule.time_zone)} "
-        f"Ask an admin for: tollgate budget grant {quote(account.account_id)} "
-        f"{_suggested_grant_usd(account.rule.limit_nusd, short_nusd)} --reason …"
+        f"Ask an admin for: {grant_command(account.account_id, suggested)}"
     )
 
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from shlex import quote
 
 from sqlalchemy import BigInteger, ColumnElement, Subquery, cast, func, select
 
 from gateway.domain.budgets.budgets import Account
+from gateway.domain.budgets.grants import grant_command
 from gateway.domain.money import usd_from_nusd
 from gateway.reports.dimensions import Columns, Dimension
 from gateway.reports.question import Question
@@ -209,6 +209,6 @@ def _budget(account: Account, row: Row | None, now: datetime) -> OwnBudget:
         kind=rule.kind.value,
         period=rule.period.value,
         resets_at=rule.period_at(now).ends_at,
-        grant=f"tollgate budget grant {quote(account.account_id)} AMOUNT_USD --reason …",
+        grant=grant_command(account.account_id, "AMOUNT_USD"),
         **figures,
     )

@@ -209,9 +209,8 @@ class Ended(Struct, frozen=True):
     """The upstream's own end of the answer was seen; nothing follows."""
 
 
-AnswerEvent = (
-    Started
-    | TextPiece
+ContentEvent = (
+    TextPiece
     | RefusalPiece
     | ThoughtPiece
     | CallStarted
@@ -219,10 +218,9 @@ AnswerEvent = (
     | Picture
     | Omitted
     | Finished
-    | Used
-    | Failed
-    | Ended
 )
+"""An event of one choice."""
+AnswerEvent = Started | ContentEvent | Used | Failed | Ended
 
 
 class AnswerReader(Protocol):

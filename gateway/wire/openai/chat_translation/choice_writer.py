@@ -15,8 +15,8 @@ from msgspec import Struct
 from gateway.wire.dialect import EventTooLarge
 from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.translation.answer_events import (
-    CallArguments,
     CallStarted,
+    ContentEvent,
     Finish,
     Finished,
     Omitted,
@@ -29,16 +29,6 @@ from gateway.wire.translation.answer_events import (
 from gateway.wire.translation.conversation import NO_JSON
 
 MAX_THOUGHT_CHARS = 32 * 2**20  # of a stream, kept until a signature: as of a plain answer
-ChoicePiece = (
-    TextPiece
-    | RefusalPiece
-    | ThoughtPiece
-    | CallStarted
-    | CallArguments
-    | Picture
-    | Omitted
-    | Finished
-)
 
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -59,7 +49,7 @@ class ChoiceDeltas(Struct):
         """Return the first piece: the role and no content yet."""
         return self._piece({"content": ""})
 
-    def piece(self, event: ChoicePiece) -> dict[str, Any] | None:
+    def piece(self, event: ContentEvent) -> dict[str, Any] | None:
         """Return the piece for an event; None if it has nothing for a chat."""
         if isinstance(event, Finished):
             return self._piece({}, finish=finish_of(event, has_calls=self._has_calls))
@@ -74,8 +64,9 @@ class ChoiceDeltas(Struct):
             self._has_calls = True
             return self._piece({"tool_calls": [{"index": event.call, **call_of(event)}]})
         if isinstance(event, Picture):
+            images = _numbered([image_of(event)], self._images)
             self._images += 1
-            return self._piece({"images": _numbered([image_of(event)], self._images - 1)})
+            return self._piece({"images": images})
         if isinstance(event, Omitted):
             is_new = add_omitted(self._omitted, event)
             return self._piece({"omitted": [self._omitted[-1]]}) if is_new else None
@@ -127,7 +118,7 @@ class ChoiceMessage(Struct):
     _arguments: dict[int, list[str]] = {}
     _finish: Finish = Finish.STOP
 
-    def add(self, event: ChoicePiece) -> None:
+    def add(self, event: ContentEvent) -> None:
         """Take in one event."""
         if isinstance(event, Finished):
             self._finish = finish_of(event, has_calls=bool(self._calls))
