@@ -160,7 +160,7 @@ async def test_a_journal_whose_lock_file_is_deleted_is_not_adopted(tmp_path: Pat
 
 
 def _looked(own: OwnJournal) -> OwnJournal:
-    own.journal._look_for_folder()  # as the journal's thread does with a commit
+    own.journal._look_for_folder()  # as the journal's thread does each second
     return own
 
 
@@ -189,4 +189,25 @@ def test_requests_are_refused_and_served_requests_are_booked(
     rows = gateway.query("SELECT request_id::text AS id FROM finance.usage_events")
     assert {row["id"] for row in rows} == set(served)
     gateway.start()
+    assert ask(gateway, model="vllm", fake="out=40").status_code == 200
+
+
+@pytest.mark.parametrize("is_synced", [True, False])
+def test_an_idle_gateway_sees_that_its_journal_is_gone(
+    start_gateway: StartGateway, fake_upstream: FakeUpstreamProcess, is_synced: bool
+) -> None:
+    """It looked only with a commit: the first request after a quiet night was served, and a kill
+    then lost it.
+    """
+    environment = {} if is_synced else {"TOLLGATE_JOURNAL_FSYNC": "false"}
+    gateway = start_gateway(small(fake_upstream.url), environment=environment)
+    assert ask(gateway, model="vllm", fake="out=40").status_code == 200
+    (journal,) = (gateway.home / "journal").glob("*-*")
+    away = journal.with_name("away")
+    journal.rename(away)
+    ready = f"http://127.0.0.1:{gateway.port}/readyz"
+    eventually(lambda: plain_http.get(ready, timeout=10).status_code == 503, "not ready")
+    assert ask(gateway, model="vllm", fake="out=40").status_code == 503
+    away.rename(journal)
+    eventually(lambda: plain_http.get(ready, timeout=10).status_code == 200, "ready again")
     assert ask(gateway, model="vllm", fake="out=40").status_code == 200

@@ -14,9 +14,12 @@ async def test_a_note_is_committed_however_long_nothing_was_asked_before(is_asle
     request.
     """
     commits: list[int] = []
-    group = GroupCommit(lambda: commits.append(1), on_failure=lambda error: None)
+    looks: list[int] = []
+    group = GroupCommit(
+        lambda: commits.append(1), on_failure=lambda error: None, on_idle=lambda: looks.append(1)
+    )
     if is_asleep:
-        await soon(lambda: group._is_asleep, "the thread's rest")
+        await soon(lambda: bool(looks), "the thread's first look at rest")
     group.request_commit()
     await soon(lambda: bool(commits), "the commit")
     assert group.stop(10)

@@ -1,5 +1,5 @@
-"""Runs the thread that commits once for all callers waiting at that time; it calls a given sync
-function and touches no file.
+"""Runs the thread that commits once for all callers waiting at that time; it calls given functions
+and touches no file.
 
 It handles futures, not files.
 """
@@ -16,6 +16,7 @@ from queue import Empty, SimpleQueue
 # Seconds until an append without a waiting caller is synced. At 50 requests a second the next
 # intent's sync includes it, so settlements need no syncs of their own.
 NOTE_DELAY_S = 0.02
+IDLE_S = 1.0  # seconds without work after which `on_idle` is called, and again
 STOP_LIMIT_S = 10.0
 KEPT_TIMES = 256
 
@@ -36,13 +37,15 @@ class GroupCommit:
         commit: Job,
         *,
         on_failure: Callable[[OSError], None],
+        on_idle: Job,
         on_synced: Callable[[float], None] | None = None,
     ) -> None:
         """Start the commit thread; `on_failure` gets the disk's error, `on_synced` the seconds of
-        each commit.
+        each commit. `on_idle` is called in the thread, once each `IDLE_S` without work.
         """
         self.has_failed = False
         self._commit = commit
+        self._on_idle = on_idle
         self._on_failure = on_failure
         self._on_synced = on_synced or (lambda _: None)
         self._times_s = [0.0] * KEPT_TIMES
@@ -150,10 +153,13 @@ class GroupCommit:
             return self._queue.get(timeout=NOTE_DELAY_S)
         # Set before the note is read: a note made in between is seen here or arrives as an item.
         self._is_asleep = True
-        if self._is_noted:
-            self._is_asleep = False
-            return None
-        item = self._queue.get()
+        item: list[asyncio.Future[None]] | Job | None = None
+        while not self._is_noted:
+            try:
+                item = self._queue.get(timeout=IDLE_S)
+                break
+            except Empty:
+                self._on_idle()
         self._is_asleep = False
         return item
 

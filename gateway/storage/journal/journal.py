@@ -197,7 +197,10 @@ class Journal:
             undo.pop_all()
         self._synced = self.tail
         self._commits = GroupCommit(
-            self._sync if syncs else lambda: None, on_failure=on_failed_sync, on_synced=on_synced
+            self._sync if syncs else lambda: None,
+            on_failure=on_failed_sync,
+            on_idle=self._look_for_folder,
+            on_synced=on_synced,
         )
 
     def intend(self, key: Key, payload: bytes) -> asyncio.Future[None]:
@@ -315,10 +318,8 @@ class Journal:
     @property
     def is_gone(self) -> bool:
         """Return True if the journal's folder was removed or moved away: an intent would not
-        outlive this process.
+        outlive this process. It was looked at within the last second or so, also without traffic.
         """
-        if self._is_gone and time.monotonic() >= self._look_again_s:
-            self._look_for_folder()
         return self._is_gone
 
     def segment_numbers(self) -> list[int]:
