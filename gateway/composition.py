@@ -133,7 +133,8 @@ def database_url(settings: Settings) -> Iterator[str]:
     """
     owned_files.require_folder(settings.home_path)
     if settings.database_url is not None:
-        yield settings.database_url
+        with _answering(settings, settings.database_url) as url:
+            yield url
         return
     postgres = EmbeddedPostgres(settings.home_path)
     try:
@@ -143,13 +144,27 @@ def database_url(settings: Settings) -> Iterator[str]:
 
 
 @contextmanager
+def _answering(settings: Settings, url: str) -> Iterator[str]:
+    """Yield an address from the settings. That of this home's own embedded database, as `tollgate
+    db url` prints it, answers while this is open.
+    """
+    postgres = EmbeddedPostgres(settings.home_path)
+    if not postgres.is_at(url):
+        yield url
+        return
+    with postgres:
+        yield url
+
+
+@contextmanager
 def address_as(settings: Settings, purpose: LoginPurpose) -> Iterator[str]:
     """Yield the database's address with the login for one purpose: from the settings, else the one
     that `db upgrade` made, else the owner's.
     """
     given = _given(settings, purpose)
     if given is not None:
-        yield given
+        with _answering(settings, given) as url:
+            yield url
         return
     with database_url(settings) as url:
         yield logins.address_as(url, purpose, settings.home_path)

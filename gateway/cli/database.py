@@ -192,8 +192,8 @@ def url(
         )
     if toolbox.options.database_url is None:
         note(
-            "The embedded Postgres answers only while a Tollgate process runs, for example "
-            "`tollgate serve`."
+            "The embedded Postgres answers other programs only while a Tollgate process runs, for "
+            "example `tollgate serve`."
         )
 
 

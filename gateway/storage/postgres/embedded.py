@@ -35,6 +35,7 @@ from gateway.domain.database_server import TEMP_FILE_LIMIT
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage import owned_files, private_files
 from gateway.storage.postgres import system_user
+from gateway.storage.postgres.database import parse_url
 from gateway.storage.postgres.disk_use import end_largest_sort, opened, try_lock, turn_log_over
 from gateway.storage.postgres.server_account import (
     ServerAccount,
@@ -176,6 +177,12 @@ class EmbeddedPostgres:
         if os.geteuid() != 0 or others_may_enter(existing):
             return self.data
         return self._system_dir
+
+    def is_at(self, url: str) -> bool:
+        """Return True if a database URL leads to the socket of this server, made before. Raises
+        `BadUsage` for one that cannot be read.
+        """
+        return self.data.exists() and parse_url(url).get("host") == str(self._socket_dir())
 
     def stop(self) -> None:
         """Leave the server; the last process to leave stops it.
