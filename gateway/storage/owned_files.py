@@ -78,6 +78,8 @@ def secret_problem(path: Path, *, name: str) -> str | None:
     status = _found(path, follows=True)
     if status is None:
         return None
+    if stat.S_ISDIR(status.st_mode):
+        return f"{name} {path} is a folder, not a file. Move it away, then try again."
     owner, mode = status.st_uid, stat.S_IMODE(status.st_mode)
     if owner not in (ROOT, os.geteuid()):
         return (

@@ -212,6 +212,14 @@ def test_a_secret_counts_by_owner_group_and_mode(
     assert done.stdout.strip() == said or said != "1"
 
 
+def test_a_folder_in_a_secrets_place_is_called_one(tmp_path: Path) -> None:
+    """Its mode was blamed, and then Python's own words."""
+    problem = owned_files.secret_problem(tmp_path, name="The pepper")
+    assert (
+        problem == f"The pepper {tmp_path} is a folder, not a file. Move it away, then try again."
+    )
+
+
 def test_an_own_folder_that_all_may_write_is_named(tmp_path: Path) -> None:
     """Its owner closes it. A volume of root's may be as it is: a finding, and no refusal."""
     folder = tmp_path / "home"

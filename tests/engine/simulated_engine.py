@@ -1,8 +1,8 @@
 """A small OpenAI-compatible server whose tokens cost a known engine time, which it does not spend.
 
-Requests that wait together are one batch. It answers a batch when no new request has come for a few
-milliseconds, moves its simulated clock by the batch's time, and reports that time in each answer's
-`metrics`, as vLLM does.
+Requests that wait together are one batch. It answers a batch when all that its client has sent are
+there, or from another client when no new one has come for a few milliseconds; moves its simulated
+clock by the batch's time, and reports that time in each answer's `metrics`, as vLLM does.
 """
 
 import asyncio
@@ -14,6 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sse_server import TEMPLATE_TOKENS, chunk, done, listening, prompt_tokens, tokenized, words_of
+
+from engine.load.client import LoadClient
+from engine.load.measured import MeasuredRequest
 
 QUIET_S, QUIET_TIMES = 0.002, 6  # a long pause of the whole process is one of the short waits
 BLOCK = 16
@@ -50,6 +53,8 @@ class SimulatedEngine:
     url: str = ""
     now_s: float = 0.0
     """The simulated clock."""
+    in_flight: int | None = None
+    """The requests that its client has sent and not read to the end; None if it does not say."""
     ledger: list[dict[str, int]] = field(default_factory=list)
     _waiting: list[tuple[dict[str, int], "asyncio.Future[float]"]] = field(default_factory=list)
     _cached: dict[str, int] = field(default_factory=dict)
@@ -119,10 +124,13 @@ class SimulatedEngine:
         done(writer)
 
     def _look(self, known: int, more: int) -> None:
-        """Answer the batch if it did not grow for so many looks; each new request has its own."""
+        """Answer the batch if no other request is on its way, or if it did not grow for so many
+        looks; each new request has its own.
+        """
         if known != len(self._waiting):
             return
-        if more:
+        is_whole = not more if self.in_flight is None else known >= self.in_flight
+        if not is_whole:
             asyncio.get_running_loop().call_later(QUIET_S, self._look, known, more - 1)
             return
         waiting, self._waiting = self._waiting, []
@@ -156,6 +164,25 @@ class SimulatedEngine:
         known = min(self._cached.get(start, 0), len(words))
         self._cached[start] = max(self._cached.get(start, 0), len(words))
         return (known + TEMPLATE_TOKENS) // BLOCK * BLOCK if known else 0
+
+
+@dataclass(slots=True, kw_only=True)
+class CountingClient(LoadClient):
+    """A client that tells the engine how many requests it has sent, so that a batch is the same on
+    a busy machine.
+    """
+
+    engine: SimulatedEngine
+
+    async def measure(
+        self, body: Mapping[str, Any], *, began: float, scheduled_s: float | None
+    ) -> MeasuredRequest:
+        """Send a request as any client, counted while it is under way."""
+        self.engine.in_flight = (self.engine.in_flight or 0) + 1
+        try:
+            return await LoadClient.measure(self, body, began=began, scheduled_s=scheduled_s)
+        finally:
+            self.engine.in_flight -= 1
 
 
 def plain(writer: asyncio.StreamWriter, status: int, body: Mapping[str, Any]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from simulated_engine import SimulatedEngine, TokenSeconds, simulated
+from simulated_engine import CountingClient, SimulatedEngine, TokenSeconds, simulated
 
 from engine.calibration.command import CalibrationPace, calibrate
 from engine.calibration.cost_model import KINDS
@@ -16,7 +16,6 @@ from engine.calibration.design import ALL_WINDOWS, LoadRange
 from engine.calibration.experiment import Experiment
 from engine.calibration.text import as_text
 from engine.command_line import main
-from engine.load.client import LoadClient
 from engine.load.prompts import prompt_writer
 from engine.progress import StageProgress
 
@@ -38,7 +37,7 @@ KEYS = {
 def calibrated(engine: SimulatedEngine) -> dict[str, Any]:
     """Calibrate by the engine's simulated clock."""
     experiment = Experiment(
-        client=LoadClient(url=engine.url, clock=lambda: engine.now_s),
+        client=CountingClient(url=engine.url, clock=lambda: engine.now_s, engine=engine),
         writer=prompt_writer(engine.url, model=None, key=None, seed=1),
         window_s=0.1,
         rng=random.Random(2),
@@ -173,6 +172,7 @@ def test_a_calibration_that_takes_far_longer_than_asked_says_so(
         (("--url", "ftp://x"), 2, "no HTTP address"),
         (("--url", "http://127.0.0.1:1", "--concurrency", "3"), 2, "--concurrency 3 is too small"),
         (("--url", "http://127.0.0.1:1", "--seconds", "0"), 2, "not a whole number above 0"),
+        (("--url", "http://127.0.0.1:1", "--seconds", "9" * 5000), 2, "is above 1,000,000,000"),
     ],
 )
 def test_bad_usage_says_the_next_step(
