@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from datetime import date, timedelta
 
-MONTHS_AHEAD = (
-    3  # a replica that nobody looks after for a season must not fill the default partition
-)
+# A replica that nobody looks after for a season must not fill the default partition.
+MONTHS_AHEAD = 3
 
 
 def next_month(day: date) -> date:
@@ -22,10 +21,17 @@ def last_month(day: date) -> date:
 
 
 def last_partitioned_month(today: date) -> date:
-    """Return the first day of the last month whose partition must exist on a day: the third after
-    its own. A count of days would reach into a fourth month at the end of some months.
+    """Return the first day of the last month whose partition is made on a day: the third after its
+    own. A count of days would reach into a fourth month at the end of some months.
     """
     month = today
     for _ in range(MONTHS_AHEAD):
         month = next_month(month)
     return month
+
+
+def last_required_month(today: date) -> date:
+    """Return the first day of the last month whose partition must exist on a day: one less than is
+    made, because at the turn of a month the next one is made some hours later.
+    """
+    return last_month(last_partitioned_month(today))

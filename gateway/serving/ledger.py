@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from socket import gethostname
 
-from gateway.domain.calendar_months import last_partitioned_month
+from gateway.domain.calendar_months import last_required_month
 from gateway.domain.ledger.health import LedgerHealth
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.services.budgets.leases import BudgetLeases
@@ -122,7 +122,7 @@ def build_ledger(
     )
     budget_leases.written_until_s = lambda: writer.whole_until_s
     watch = LedgerWatch(
-        lambda: read_state(database, partitions_until=last_partitioned_month(clock.now().date())),
+        lambda: read_state(database, partitions_until=last_required_month(clock.now().date())),
         on_state=metrics.note_state,
     )
     return LedgerParts(own=own, journals=journals, meter=meter, writer=writer, watch=watch)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from gateway.domain.calendar_months import last_partitioned_month
+from gateway.domain.calendar_months import last_required_month
 from gateway.domain.checks import Check, Status
 from gateway.domain.ledger.health import RUNBOOKS, WRITER_LAG_WARN_S, state_checks
 from gateway.domain.policy.unlisted_use import refused_use, teams_with_hard_budgets
@@ -65,7 +65,7 @@ def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
     yield _workers(stores.journals.all(), now=now)
     yield from state_checks(
         stores.database.ledger_state(
-            partitions_until=last_partitioned_month(now.date()),
+            partitions_until=last_required_month(now.date()),
             rollup_since=(now - ROLLUP_HOURS).replace(minute=0, second=0, microsecond=0),
         )
     )

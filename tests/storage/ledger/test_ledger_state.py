@@ -13,6 +13,7 @@ from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.state import read_state
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.partitions import ensure_months
 from tests.storage.factories import event, request_id
 
 UNKNOWN: dict[str, Any] = {
@@ -29,8 +30,12 @@ def test_the_gateway_may_read_how_the_ledger_is(database_url: str) -> None:
     unknown.
     """
     now = datetime.now(UTC)
-    beyond = next_month(last_partitioned_month(now.date()))
     old, ahead = now - timedelta(minutes=61), now + timedelta(days=900)
+    last = last_partitioned_month(now.date())
+    beyond = next_month(last)
+    owner = Database(database_url)
+    ensure_months(owner, first=old.date(), last=last)  # a month may have begun since the migration
+    owner.close()
     database = Database(database_url, role="tollgate_gateway")
     try:
         Ledger(database).write(

@@ -1,4 +1,4 @@
-"""The rule that says until when the ledger's partitions must exist."""
+"""The rules that say until when the ledger has partitions, and until when it must have them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import date, timedelta
 
 import pytest
 
-from gateway.domain.calendar_months import last_partitioned_month, next_month
+from gateway.domain.calendar_months import last_partitioned_month, last_required_month, next_month
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,14 @@ def test_all_days_of_a_month_want_the_same_partitions() -> None:
         tomorrow = day + timedelta(days=1)
         if tomorrow.day == 1:
             assert last_partitioned_month(tomorrow) == next_month(last_partitioned_month(day))
+        day = tomorrow
+
+
+def test_the_turn_of_a_month_asks_for_nothing_that_was_not_made_the_day_before() -> None:
+    """Readiness warned from midnight until a gateway looked, which is each six hours."""
+    day = date(2024, 1, 1)
+    while day.year < 2033:
+        tomorrow = day + timedelta(days=1)
+        assert last_required_month(tomorrow) <= last_partitioned_month(day)
+        assert next_month(next_month(day)) == last_required_month(day)
         day = tomorrow
