@@ -135,7 +135,7 @@ def _tool(tool: ToolSpec, losses: Losses) -> dict[str, Any]:
 
 def _messages(conversation: Conversation, losses: Losses) -> Iterator[dict[str, Any]]:
     """Yield the messages of all turns: results of tools as messages of their own."""
-    for turn in paired(conversation.turns, legal_id=str):
+    for turn in paired(conversation, losses, legal_id=str):
         if turn.name:
             losses.lose(conversation.name_of("name"), why="its messages have no names")
         for part in turn.parts:

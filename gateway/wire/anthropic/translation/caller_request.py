@@ -34,6 +34,7 @@ _NAMES = {
     "output_format": "output_config.format",
     "reasoning": "thinking",
     "has_parallel_calls": "tool_choice.disable_parallel_tool_use",
+    "call_id": "tool_use_id",
 }
 _MODES = {
     "auto": ToolMode.AUTO,

@@ -28,6 +28,7 @@ _NAMED = {
     "cache_key": "prompt_cache_key",
     "output_format": "response_format",
     "has_parallel_calls": "parallel_tool_calls",
+    "call_id": "tool_call_id",
     "system": "messages",
     "turns": "messages",
 }

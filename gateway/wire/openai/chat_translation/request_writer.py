@@ -16,7 +16,7 @@ import msgspec
 from gateway.domain.providers.table import OPENAI_COMPATIBLE, PROVIDERS, ProviderFacts
 from gateway.wire.openai.chat_translation.media_parts import media_part
 from gateway.wire.openai.chat_translation.usage_members import known
-from gateway.wire.translation.alternating_turns import FILLER, paired
+from gateway.wire.translation.alternating_turns import FILLER, answered
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -113,27 +113,18 @@ def _lose(conversation: Conversation, losses: Losses, *, takes_top_k: bool) -> N
 
 def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
     """Return the messages of a chat. The results of calls follow them at once, because servers
-    refuse anything between them; text that stood there follows the last result.
+    refuse anything between them.
     """
     found: list[dict[str, Any]] = []
     if conversation.system:
         found.append({"role": "system", "content": _joined(conversation.system)})
-    unanswered: set[str] = set()
-    later: list[dict[str, Any]] = []
-    for turn in paired(conversation.turns, legal_id=_id, takes_unknown=True):
+    for turn in answered(conversation, losses, legal_id=_id):
         if turn.role is Role.ASSISTANT:
-            found += [*later, _assistant_message(turn, losses)]
-            later = []
-            unanswered = {part.call_id for part in turn.parts if isinstance(part, ToolCall)}
-            continue
-        results = [part for part in turn.parts if isinstance(part, ToolResult)]
-        found += [_result(one, losses) for one in results]
-        unanswered.difference_update(one.call_id for one in results)
-        later += _user_messages(turn, losses)
-        if not unanswered:
-            found += later
-            later = []
-    return [*found, *later] or [{"role": "user", "content": FILLER}]
+            found.append(_assistant_message(turn, losses))
+        else:
+            found += [_result(part, losses) for part in turn.parts if isinstance(part, ToolResult)]
+            found += _user_messages(turn, losses)
+    return found or [{"role": "user", "content": FILLER}]
 
 
 def _id(call_id: str) -> str:
