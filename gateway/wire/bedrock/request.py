@@ -20,6 +20,7 @@ from gateway.wire.translation.claude import (
     effort_word,
     is_claude,
     is_forced,
+    readable_stops,
     takes_forced_call,
     takes_sampling,
     thinking_of,
@@ -240,6 +241,8 @@ def _sampling(
         else:
             losses.lose(conversation.name_of("top_k"))
     stops = [stop for stop in sampling.stop if stop]
+    if is_claude(model):
+        stops = readable_stops(stops, conversation, losses)
     if len(stops) > MOST_STOPS:
         losses.lose(conversation.name_of("stop"), why=f"more than {MOST_STOPS}")
     elif stops:
