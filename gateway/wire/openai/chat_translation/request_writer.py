@@ -8,7 +8,7 @@ not sent: no provider reads those of another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -54,12 +54,12 @@ def write_chat_request(
     *,
     model: str,
     facts: ProviderFacts = _ANY_SERVER,
-    maximum_member: str = "max_completion_tokens",
+    maximum_members: Sequence[str] = ("max_completion_tokens",),
 ) -> bytes:
     """Return a conversation as the body of a chat request.
 
-    `facts` are those of the server's provider. `maximum_member` is the one that the server reads.
-    Raises `Untranslatable`.
+    `facts` are those of the server's provider. `maximum_members` are those that get the
+    caller's maximum. Raises `Untranslatable`.
     """
     takes_top_k = facts.is_engine  # and `min_p`
     _lose(conversation, losses, takes_top_k=takes_top_k)
@@ -74,7 +74,7 @@ def write_chat_request(
         "parallel_tool_calls": conversation.has_parallel_calls if conversation.tools else None,
         "response_format": _response_format(conversation.output_format),
         "reasoning_effort": _effort(conversation),
-        maximum_member: conversation.most_tokens,
+        **dict.fromkeys(maximum_members, conversation.most_tokens),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k if takes_top_k else None,
