@@ -35,6 +35,9 @@ _NAMES = {
     "reasoning": "thinking",
     "has_parallel_calls": "tool_choice.disable_parallel_tool_use",
     "call_id": "tool_use_id",
+    "sealed": "redacted_thinking",
+    "arguments": "input",
+    "parameters": "input_schema",
 }
 _MODES = {
     "auto": ToolMode.AUTO,

@@ -132,7 +132,7 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
             losses.lose(conversation.name_of("tool_choice"), why="there are no tools")
         return members
     choice = choice_for(conversation, losses, model=model)
-    members["tools"] = [_tool(spec, losses) for spec in declared_tools(conversation)]
+    members["tools"] = [_tool(spec, conversation, losses) for spec in declared_tools(conversation)]
     is_single = conversation.has_parallel_calls is False
     if choice is None and is_single:
         choice = ToolChoice(mode=ToolMode.AUTO)
@@ -149,10 +149,10 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
     return members
 
 
-def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any]:
+def _tool(spec: ToolSpec, conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return a function that the caller runs."""
     require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
-    spec = of_object_schema(spec, losses)
+    spec = of_object_schema(spec, conversation, losses)
     tool: dict[str, Any] = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description

@@ -29,6 +29,10 @@ _NAMED = {
     "output_format": "response_format",
     "has_parallel_calls": "parallel_tool_calls",
     "call_id": "tool_call_id",
+    "sealed": "thinking_blocks",
+    "image": "image_url",
+    "document": "file",
+    "audio": "input_audio",
     "system": "messages",
     "turns": "messages",
 }

@@ -69,7 +69,7 @@ def write_chat_request(
     body: dict[str, Any] = {
         "model": model,
         "messages": _messages(conversation, losses),
-        "tools": [_tool(tool, losses, facts) for tool in conversation.tools] or None,
+        "tools": [_tool(tool, conversation, losses, facts) for tool in conversation.tools] or None,
         "tool_choice": _tool_choice(conversation),
         "parallel_tool_calls": conversation.has_parallel_calls if conversation.tools else None,
         "response_format": _response_format(conversation.output_format),
@@ -122,7 +122,11 @@ def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]
         if turn.role is Role.ASSISTANT:
             found.append(_assistant_message(turn, losses))
         else:
-            found += [_result(part, losses) for part in turn.parts if isinstance(part, ToolResult)]
+            found += [
+                _result(part, conversation, losses)
+                for part in turn.parts
+                if isinstance(part, ToolResult)
+            ]
             found += _user_messages(turn, losses)
     return found or [{"role": "user", "content": FILLER}]
 
@@ -142,17 +146,18 @@ def _user_messages(turn: ConversationTurn, losses: Losses) -> list[dict[str, Any
     return [message | ({"name": turn.name} if turn.name else {})]
 
 
-def _result(result: ToolResult, losses: Losses) -> dict[str, Any]:
+def _result(result: ToolResult, conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return the message of a tool's result."""
-    content = _result_text(result, losses)
+    content = _result_text(result, conversation, losses)
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
-def _result_text(result: ToolResult, losses: Losses) -> str:
+def _result_text(result: ToolResult, conversation: Conversation, losses: Losses) -> str:
     """Return the text of a tool's result; a chat has no place there for anything else."""
     for part in result.parts:
         if isinstance(part, Media):
-            losses.lose(f"tool_result.{part.kind}", why="a tool message has text alone")
+            name = f"{conversation.name_of('tool_result')}.{conversation.name_of(part.kind)}"
+            losses.lose(name, why="a tool message has text alone")
     return _joined(part for part in result.parts if isinstance(part, TextPart))
 
 
@@ -213,10 +218,12 @@ def _stop(
     return stop or None
 
 
-def _tool(tool: ToolSpec, losses: Losses, facts: ProviderFacts) -> dict[str, Any]:
+def _tool(
+    tool: ToolSpec, conversation: Conversation, losses: Losses, facts: ProviderFacts
+) -> dict[str, Any]:
     """Return a function among the tools."""
     if facts.checks_tools:
-        tool = of_object_schema(tool, losses)
+        tool = of_object_schema(tool, conversation, losses)
     function = {
         "name": tool.name,
         "description": tool.description or None,
