@@ -1,5 +1,5 @@
 """Members that a provider's schema does not list: found at a deployment, recorded, multiplied, left
-out of what is sent, and counted in past use.
+out of the request, and counted in past use.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def test_a_name_is_unlisted_where_no_schema_and_no_operator_lists_it() -> None:
 
 @pytest.mark.parametrize("operation", [Operation.CHAT, Operation.MESSAGES])
 def test_names_are_judged_again_at_another_deployment(operation: Operation) -> None:
-    """A failover's deployment may list what the first one does not."""
+    """A failover's deployment may list a name that the first one does not."""
     one = factories.deployment(native=NATIVE, listed=frozenset({"x", "y.z=pro"}))
     kept = ("w",) if operation is Operation.CHAT else ()
     assert still_unlisted(one, operation, ("x", "w", "y.z=pro", "temperature")) == kept
