@@ -106,7 +106,7 @@ class OpenAI:
             losses,
             model=read.facts.model,
             facts=deployment.provider_facts,
-            maximum_member=deployment.output_limit.members[-1],
+            maximum_members=deployment.output_limit.members,
         )
         body = with_known_messages(deployment, read_request(Operation.CHAT, chat))
         return without_refused(deployment, body, losses) or Translation(

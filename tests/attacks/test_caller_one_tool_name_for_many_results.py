@@ -69,7 +69,7 @@ CALLERS = [
 )
 def test_many_results_of_one_call_are_refused_at_gemini(operation: Operation, written: Any) -> None:
     """Gemini refuses another number of results than of calls."""
-    with pytest.raises(InvalidRequest, match="one for each call"):
+    with pytest.raises(InvalidRequest, match="two results: send one for each"):
         ADAPTERS["gemini"].translate(at("gemini"), read(written("n"), operation))
 
 

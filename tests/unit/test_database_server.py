@@ -144,3 +144,19 @@ def test_holders_of_locks_are_named_without_a_wait_too() -> None:
     """An operator who is asked for the leader finds it."""
     *_, locks = server_checks(replace(GOOD, locks=(HELD,)))
     assert locks.finding == "no session waits (policies: process 7 of login ada (psql))"
+
+
+@pytest.mark.parametrize("number", [1, 5, 6, 9])
+def test_rights_of_roles_are_lost_loose_or_of_foreign_logins(number: int) -> None:
+    """Lost ones fail; more than five are counted, so that a line stays readable."""
+    found = tuple(f"right{one}" for one in range(number))
+    lost = replace(GOOD, lost_rights=found)
+    loose = replace(GOOD, loose_rights=found)
+    foreign = replace(GOOD, foreign_logins=found, own_logins=('a"b',))
+    for facts, status in ((lost, Status.FAIL), (loose, Status.WARN), (foreign, Status.WARN)):
+        (check,) = [one for one in server_checks(facts) if one.status is not Status.OK]
+        assert check.status is status
+        assert [one for one in found if one in check.finding] == list(found[:5])
+        assert (f"; and {number - 5} more" in check.finding) is (number > 5)
+        assert check.remedy.startswith("as the owner of the ")
+        assert ('"a""b"' in check.remedy) is (facts is foreign)

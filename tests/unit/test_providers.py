@@ -469,6 +469,32 @@ def test_the_maximum_is_sent_in_the_members_that_the_upstream_honours(
     assert is_moved or as_sent.body == body.body
 
 
+@pytest.mark.parametrize("cap_tokens", [None, 5])
+@pytest.mark.parametrize(
+    ("operation", "body"),
+    [
+        (Operation.MESSAGES, b'{"model":"m","max_tokens":9,"messages":[]}'),
+        (Operation.RESPONSES, b'{"model":"m","max_output_tokens":9,"input":"Hi"}'),
+    ],
+)
+@pytest.mark.parametrize(
+    "provider", [one.name for one in PROVIDERS.values() if Operation.CHAT in one.native]
+)
+def test_a_translated_maximum_stands_where_a_bound_does(
+    provider: str, operation: Operation, body: bytes, cap_tokens: int | None
+) -> None:
+    """A server that reads `max_tokens` alone (TGI, older llama.cpp) would write without end."""
+    limit = PROVIDERS[provider].output_limit
+    target = deployment(provider=provider, native=frozenset({Operation.CHAT}), output_limit=limit)
+    adapter = build_providers(salt_key=bytes(32))[provider]
+    asked = request(read(body, operation))
+    made = adapter.translate(target, asked.body)
+    call = at_once(adapter.call(target, asked, output_cap_tokens=cap_tokens, translation=made))
+    sent = json.loads(call.body)
+    found = {name: sent[name] for name in sent if name.startswith("max_")}
+    assert found == dict.fromkeys(limit.members, cap_tokens or 9)
+
+
 @pytest.mark.parametrize(
     ("operation", "member"),
     [(Operation.COMPLETIONS, "max_tokens"), (Operation.RESPONSES, "max_output_tokens")],

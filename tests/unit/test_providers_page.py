@@ -44,6 +44,12 @@ first rule of the provider that matches counts. An `unknown` place, and a host o
 takes the provider's largest factor as an estimate, unless the policy says `region: global`. `at
 most` is an estimate too. Prices of the policy and of `price add` are never multiplied.
 """
+MAXIMA = """
+The maximum of a chat stands in these members if a hard budget or a token limit depends on it, and
+if the chat is the translation of a message or a response. Any other chat has its caller's own
+member; where `max_tokens` alone is read, a `max_completion_tokens` moves there. A deployment's
+`output_limit` chooses otherwise.
+"""
 PROVEN = """
 No key of a provider was available. An external API is proven by transcripts of its documented
 or published shapes, which an upstream of the tests speaks over real sockets. `recorded` counts
@@ -78,6 +84,7 @@ def page() -> str:
         PLACES,
         table(("provider", "place", "models", "times the list", "source"), by_place()),
         "\n## Differences from OpenAI's API\n",
+        MAXIMA,
         table(("provider", "maximum of a chat", "members that it refuses"), map(limits, rows)),
         "\n## Proven against\n",
         PROVEN,

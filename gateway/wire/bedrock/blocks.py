@@ -122,8 +122,8 @@ def _thought(part: Thought) -> list[Block]:
 
 
 def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> list[Block]:
-    """Return the caller's answer to a tool call. Some models refuse one without content, and all
-    refuse an error without a text.
+    """Return the caller's answer to a tool call. Some models refuse one without content or with a
+    blank text (hermes-agent/issues/55092 and pull/61318), and all refuse an error without a text.
     """
     content: list[Block] = []
     for one in part.parts:
@@ -133,7 +133,7 @@ def _result(part: ToolResult, conversation: Conversation, losses: Losses) -> lis
             blocks = _blocks(one, conversation, losses)
             content += [block for block in blocks if "cachePoint" not in block]
     if not content:
-        content.append({"text": FILLER if part.is_error else ""})
+        content.append({"text": FILLER})
     result: Block = {"toolUseId": part.call_id, "content": content}
     if part.is_error:
         result["status"] = "error"

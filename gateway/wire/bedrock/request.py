@@ -20,6 +20,7 @@ from gateway.wire.translation.claude import (
     effort_word,
     is_claude,
     is_forced,
+    readable_stops,
     takes_forced_call,
     takes_sampling,
     thinking_of,
@@ -124,7 +125,11 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
     if not conversation.tools:
         if is_forced(conversation.tool_choice):
             losses.lose(conversation.name_of("tool_choice"), why="there are no tools")
-        called = [block for spec in called_tools(conversation) for block in _tool(spec, losses)]
+        called = [
+            block
+            for spec in called_tools(conversation)
+            for block in _tool(spec, conversation, losses)
+        ]
         return {"tools": called} if called else {}
     choice = choice_for(conversation, losses, model=model)
     mode = None if choice is None else choice.mode
@@ -133,7 +138,11 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
             return {}
         losses.lose(conversation.name_of("tool_choice"), why="earlier turns call tools")
     config: dict[str, Any] = {
-        "tools": [block for spec in declared_tools(conversation) for block in _tool(spec, losses)]
+        "tools": [
+            block
+            for spec in declared_tools(conversation)
+            for block in _tool(spec, conversation, losses)
+        ]
     }
     if choice is not None and mode is ToolMode.NAMED:
         config["toolChoice"] = {"tool": {"name": choice.name}}
@@ -144,10 +153,10 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
     return config
 
 
-def _tool(spec: ToolSpec, losses: Losses) -> list[dict[str, Any]]:
+def _tool(spec: ToolSpec, conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
     """Return a function that the caller runs, and the point up to which the prompt is cached."""
     require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
-    spec = of_object_schema(spec, losses)
+    spec = of_object_schema(spec, conversation, losses)
     tool: dict[str, Any] = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description
@@ -240,6 +249,8 @@ def _sampling(
         else:
             losses.lose(conversation.name_of("top_k"))
     stops = [stop for stop in sampling.stop if stop]
+    if is_claude(model):
+        stops = readable_stops(stops, conversation, losses)
     if len(stops) > MOST_STOPS:
         losses.lose(conversation.name_of("stop"), why=f"more than {MOST_STOPS}")
     elif stops:

@@ -63,7 +63,7 @@ def write_ollama_request(conversation: Conversation, losses: Losses) -> dict[str
     }
     choice = conversation.tool_choice
     if conversation.tools and (choice is None or choice.mode is not ToolMode.NONE):
-        body["tools"] = [_tool(one, losses) for one in conversation.tools]
+        body["tools"] = [_tool(one, conversation, losses) for one in conversation.tools]
     if conversation.output_format is not None:
         schema = conversation.output_format.schema
         body["format"] = "json" if schema is NO_JSON else schema
@@ -120,7 +120,7 @@ def _think(conversation: Conversation, losses: Losses) -> bool | str | None:
     return True if wish.is_adaptive or wish.is_shown else None
 
 
-def _tool(tool: ToolSpec, losses: Losses) -> dict[str, Any]:
+def _tool(tool: ToolSpec, conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return the declaration of one function."""
     _keeps(tool.cache_control, losses)
     if tool.is_strict:
@@ -129,13 +129,13 @@ def _tool(tool: ToolSpec, losses: Losses) -> dict[str, Any]:
     if tool.description:
         function["description"] = tool.description
     if tool.parameters is not NO_JSON:
-        function["parameters"] = _parameters(tool, losses)
+        function["parameters"] = _parameters(tool, conversation, losses)
     return {"type": "function", "function": function}
 
 
 def _messages(conversation: Conversation, losses: Losses) -> Iterator[dict[str, Any]]:
     """Yield the messages of all turns: results of tools as messages of their own."""
-    for turn in paired(conversation.turns, legal_id=str):
+    for turn in paired(conversation, losses, legal_id=str):
         if turn.name:
             losses.lose(conversation.name_of("name"), why="its messages have no names")
         for part in turn.parts:
@@ -212,7 +212,7 @@ class _Parameters(Struct):
 _check = msgspec.json.Decoder(_Parameters | None).decode
 
 
-def _parameters(tool: ToolSpec, losses: Losses) -> msgspec.Raw:
+def _parameters(tool: ToolSpec, conversation: Conversation, losses: Losses) -> msgspec.Raw:
     """Return the schema of a tool's arguments. Go's types have no schema that is `true` or `false`,
     and one type alone at the top: these take another form, and any other schema is lost.
     """
@@ -220,7 +220,8 @@ def _parameters(tool: ToolSpec, losses: Losses) -> msgspec.Raw:
     if not _is_taken(schema):
         schema = _in_go(schema)
     if not _is_taken(schema):
-        losses.lose("parameters", why=f"those of '{tool.name[:64]}' are of no type that it reads")
+        name = conversation.name_of("parameters")
+        losses.lose(name, why=f"that of '{tool.name[:64]}' is of no type that it reads")
         return EMPTY_SCHEMA
     return schema
 

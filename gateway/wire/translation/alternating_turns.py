@@ -1,5 +1,6 @@
-"""Puts the turns of a conversation in the form that Anthropic, Bedrock and Gemini require: those of
-the user and of the model alternate from the user's on, and each call's result follows at once.
+"""Puts the turns of a conversation in the forms that upstreams require. At chat servers, Anthropic,
+Bedrock and Gemini each call's result follows at once; at the latter three, turns of the user and of
+the model alternate from the user's on.
 
 Only text that no model can read is left out, and only `FILLER` is added. The same turns always
 become the same ones, so that a cached prefix of the prompt stays.
@@ -8,11 +9,11 @@ become the same ones, so that a cached prefix of the prompt stays.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from msgspec.structs import replace
 
-from gateway.errors import Untranslatable
 from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,
@@ -27,7 +28,6 @@ from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.unused_names import UnusedNames
 
 FILLER = "."  # stands in a place that must have a text and has none
-_ONE_TURN = "The results of a turn's calls have to stand in the next turn, one for each call."
 
 
 def alternating(
@@ -45,7 +45,7 @@ def alternating(
     last turn of its own; else that wish is lost. Raises `Untranslatable`.
     """
     runs: list[tuple[Role, list[Part]]] = []
-    for turn in paired(conversation.turns, legal_id=legal_id):
+    for turn in answered(conversation, losses, legal_id=legal_id):
         if turn.name:
             losses.lose(conversation.name_of("name"))
         parts = [part for part in turn.parts if _is_sent(part, takes_unsigned=takes_unsigned)]
@@ -53,7 +53,6 @@ def alternating(
             runs[-1][1].extend(parts)
         elif parts:
             runs.append((turn.role, parts))
-    _require_results(runs)
     if not runs or runs[0][0] is not Role.USER:
         alone = () if conversation.turns else _readable(conversation.system)
         runs.insert(0, (Role.USER, [*alone] or [TextPart(text=FILLER)]))
@@ -64,7 +63,7 @@ def alternating(
         runs.append((Role.USER, [TextPart(text=FILLER)]))
     elif role is Role.ASSISTANT and isinstance(last := parts[-1], TextPart):
         parts[-1] = replace(last, text=last.text.rstrip())  # a blank at its end is refused
-    return [_arranged(role, parts) for role, parts in runs]
+    return [ConversationTurn(role=role, parts=tuple(parts)) for role, parts in runs]
 
 
 def system_of(conversation: Conversation) -> Sequence[TextPart]:
@@ -72,54 +71,89 @@ def system_of(conversation: Conversation) -> Sequence[TextPart]:
     return _readable(conversation.system) if conversation.turns else ()
 
 
-def paired(
-    turns: Iterable[ConversationTurn],
-    *,
-    legal_id: Callable[[str], str],
-    takes_unknown: bool = False,
-) -> Iterable[ConversationTurn]:
-    """Yield the turns with an id for each call that no other has, and the id and name of its call
-    for each result.
+def answered(
+    conversation: Conversation, losses: Losses, *, legal_id: Callable[[str], str]
+) -> Iterator[ConversationTurn]:
+    """Yield the turns; behind each with calls a turn of their results, in the order of the calls.
 
-    `takes_unknown`: a result of no call stays as it is; else it raises `Untranslatable`.
+    A call without a result, a second one and a result without a call are lost: the dialects of
+    messages and responses refuse them, too.
+    """
+    turns = tuple(paired(conversation, losses, legal_id=legal_id))
+    results = _results(turns, conversation, losses)
+    for turn in turns:
+        own = [part for part in turn.parts if not isinstance(part, ToolResult)]
+        parts = [one for one in own if not isinstance(one, ToolCall) or one.call_id in results]
+        if parts or not turn.parts:
+            yield replace(turn, parts=tuple(parts))
+        if calls := [part for part in parts if isinstance(part, ToolCall)]:
+            found = tuple(results[call.call_id] for call in calls)
+            yield ConversationTurn(role=Role.USER, parts=found)
+
+
+def paired(
+    conversation: Conversation, losses: Losses, *, legal_id: Callable[[str], str]
+) -> Iterator[ConversationTurn]:
+    """Yield the turns with an id for each call that no other has, and the id and name of its call
+    for each result. Neighbouring turns of the model are one. A result without a call before it is
+    lost.
 
     Servers that give no id, or count in each turn from 0, send one id several times: a result
     belongs to the first call before it that has its id and no result, else to the last with one.
     """
     ids = UnusedNames(mark="_", kept_chars=48)
     waiting: dict[str, deque[tuple[str, str]]] = {}
-    answered: dict[str, tuple[str, str]] = {}
-    for turn in turns:
+    known: dict[str, tuple[str, str]] = {}
+    for turn in _joined(conversation.turns):
         parts: list[Part] = []
         for part in turn.parts:
             if isinstance(part, ToolCall):
                 own = ids.unused(legal_id(part.call_id))
                 waiting.setdefault(part.call_id, deque()).append((own, part.name))
                 parts.append(replace(part, call_id=own))
-            elif isinstance(part, ToolResult):
-                is_known = part.call_id in waiting or not takes_unknown
-                parts.append(_of_its_call(part, waiting, answered) if is_known else part)
-            else:
+            elif not isinstance(part, ToolResult):
                 parts.append(part)
+            else:
+                if calls := waiting.get(part.call_id):
+                    known[part.call_id] = calls.popleft()
+                if part.call_id in known:
+                    call_id, name = known[part.call_id]
+                    parts.append(replace(part, call_id=call_id, name=part.name or name))
+                else:
+                    why = f"a result names the call {part.call_id[:64]!r}, which no turn before has"
+                    losses.lose(conversation.name_of("call_id"), why=why)
         yield replace(turn, parts=tuple(parts))
 
 
-def _of_its_call(
-    result: ToolResult,
-    waiting: Mapping[str, deque[tuple[str, str]]],
-    answered: dict[str, tuple[str, str]],
-) -> ToolResult:
-    """Return a result with its call's id and name. Raises `Untranslatable` if there is no call."""
-    if calls := waiting.get(result.call_id):
-        answered[result.call_id] = calls.popleft()
-    elif result.call_id not in answered:
-        raise Untranslatable(
-            f"A tool's result names the call {result.call_id[:64]!r}, which no turn before has. "
-            "Nothing was sent. Send the whole conversation.",
-            param="tool_call_id",
-        )
-    call_id, name = answered[result.call_id]
-    return replace(result, call_id=call_id, name=result.name or name)
+def _joined(turns: Iterable[ConversationTurn]) -> Iterator[ConversationTurn]:
+    """Yield the turns; neighbours of the model with one name are one, as Anthropic reads them."""
+    for (role, name), run in groupby(turns, key=lambda turn: (turn.role, turn.name)):
+        if role is Role.ASSISTANT:
+            parts = tuple(part for turn in run for part in turn.parts)
+            yield ConversationTurn(role=role, parts=parts, name=name)
+        else:
+            yield from run
+
+
+def _results(
+    turns: Sequence[ConversationTurn], conversation: Conversation, losses: Losses
+) -> Mapping[str, ToolResult]:
+    """Return the results by the ids of their calls. Lose a second one of a call, and a call without
+    any.
+    """
+    found: dict[str, ToolResult] = {}
+    miscounted: list[tuple[ToolCall | ToolResult, str]] = []
+    parts = [part for turn in turns for part in turn.parts]
+    for part in parts:
+        if isinstance(part, ToolResult) and found.setdefault(part.call_id, part) is not part:
+            miscounted.append((part, "two results"))
+    for part in parts:
+        if isinstance(part, ToolCall) and part.call_id not in found:
+            miscounted.append((part, "no result"))
+    for part, count in miscounted:
+        why = f"the call {part.call_id[:64]!r} of {part.name[:64]!r} has {count}: send one for each"
+        losses.lose(conversation.name_of("call_id"), why=why)
+    return found
 
 
 def _is_sent(part: Part, *, takes_unsigned: bool) -> bool:
@@ -133,37 +167,6 @@ def _is_sent(part: Part, *, takes_unsigned: bool) -> bool:
     return True
 
 
-def _require_results(runs: Sequence[tuple[Role, Sequence[Part]]]) -> None:
-    """Raise `Untranslatable` unless each turn has the results of the calls before it, and no other
-    ones.
-    """
-    waiting: dict[str, str] = {}
-    for _, parts in runs:
-        results = [part.call_id for part in parts if isinstance(part, ToolResult)]
-        found = set(results)
-        if found - waiting.keys() or len(found) < len(results):
-            raise Untranslatable(f"{_ONE_TURN} Nothing was sent.", param="tool_call_id")
-        _require_none({one: name for one, name in waiting.items() if one not in found})
-        waiting = {part.call_id: part.name for part in parts if isinstance(part, ToolCall)}
-    _require_none(waiting)
-
-
-def _require_none(unanswered: dict[str, str]) -> None:
-    """Raise `Untranslatable` for a call without its result."""
-    for call_id, name in unanswered.items():
-        raise Untranslatable(
-            f"The call {call_id[:64]!r} of {name[:64]!r} has no result in the turn after it. "
-            f"{_ONE_TURN} Nothing was sent.",
-            param="tool_call_id",
-        )
-
-
 def _readable(texts: Iterable[TextPart]) -> tuple[TextPart, ...]:
     """Return the texts that are not blank."""
     return tuple(text for text in texts if text.text.strip())
-
-
-def _arranged(role: Role, parts: Iterable[Part]) -> ConversationTurn:
-    """Return a turn with its results of tools first."""
-    ordered = sorted(parts, key=lambda part: not isinstance(part, ToolResult))
-    return ConversationTurn(role=role, parts=tuple(ordered))

@@ -7,6 +7,7 @@ price map (`supports_adaptive_thinking`, `supports_sampling_params`); both 2026-
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from gateway.wire.translation.conversation import Conversation, Reasoning, ToolChoice, ToolMode
 from gateway.wire.translation.losses import Losses
@@ -152,3 +153,11 @@ def _version(model: str) -> tuple[int, int] | None:
     """Return the version in a model's name, None if it shows none."""
     found = _VERSION.search(model)
     return None if found is None else (int(found[1]), int(found[2] or 0))
+
+
+def readable_stops(stops: Sequence[str], conversation: Conversation, losses: Losses) -> list[str]:
+    """Return the stops that are not blank: Claude refuses the others, which are lost."""
+    readable = [stop for stop in stops if stop.strip()]
+    if len(readable) < len(stops):
+        losses.lose(conversation.name_of("stop"), why="a stop of blanks alone is refused there")
+    return readable

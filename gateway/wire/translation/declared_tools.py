@@ -86,7 +86,7 @@ def has_schema(spec: ToolSpec) -> bool:
     return bytes(spec.parameters) not in (b"", b"null")
 
 
-def of_object_schema(spec: ToolSpec, losses: Losses) -> ToolSpec:
+def of_object_schema(spec: ToolSpec, conversation: Conversation, losses: Losses) -> ToolSpec:
     """Return a tool whose arguments have the schema of an object without alternatives at its top,
     which are refused there (github.com/langchain-ai/langchainjs/issues/9804 and github.com/
     anthropics/claude-code/issues/27337): its description has them.
@@ -101,7 +101,8 @@ def of_object_schema(spec: ToolSpec, losses: Losses) -> ToolSpec:
     except msgspec.DecodeError:  # no list of alternatives, or no properties
         schema = None
     if schema is None:
-        losses.lose("parameters", why=f"those of '{spec.name[:64]}' are no object")
+        name = conversation.name_of("parameters")
+        losses.lose(name, why=f"that of '{spec.name[:64]}' is no object")
         return replace(spec, parameters=EMPTY_SCHEMA)
     if not alternatives:
         return replace(spec, parameters=schema)

@@ -182,7 +182,7 @@ def responses(random: Random) -> dict[str, Any]:
 
 
 def _items(drawn: Drawn, kind: str) -> list[dict[str, Any]]:
-    """Return the items of one turn of responses. Text may stand between a call and its output."""
+    """Return the items of one turn of responses. Turns may stand between a call and its output."""
     if kind == "calls":
         calls = drawn.calls()
         made = [
@@ -198,8 +198,8 @@ def _items(drawn: Drawn, kind: str) -> list[dict[str, Any]]:
             }
             for call_id, _, _ in calls
         ]
-        between = [] if drawn.random.random() < 0.8 else _items(drawn, "developer")
-        return [*made, *between, *outputs]
+        kinds = ("developer", "user", "assistant", "thought") if drawn.is_rare() else ()
+        return [*made, *(item for one in kinds for item in _items(drawn, one)), *outputs]
     if kind == "thought":
         summary = [{"type": "summary_text", "text": drawn.text()}]
         return [{"type": "reasoning", "id": "rs_1", "summary": summary}]
@@ -249,7 +249,14 @@ def _message_turn(drawn: Drawn, kind: str) -> list[dict[str, Any]]:
             {"type": "tool_result", "tool_use_id": call_id, **_result(drawn)}
             for call_id, _, _ in calls
         ]
+        drawn.random.shuffle(results)
         text = [{"type": "text", "text": drawn.text()}] if drawn.is_rare() else []
+        if drawn.is_rare():  # neighbours of one role are one turn
+            said, asked = [*uses, {"type": "text", "text": "And more."}], [*results, *text]
+            return [
+                *({"role": "assistant", "content": [block]} for block in said),
+                *({"role": "user", "content": [block]} for block in asked),
+            ]
         return [
             {"role": "assistant", "content": [*text, *uses]},
             {"role": "user", "content": [*results, *text]},

@@ -128,8 +128,9 @@ def _converse_rules(body: dict[str, Any]) -> Iterator[str]:
             yield "a document without a text in its message"
         if message["content"] and "cachePoint" in message["content"][0]:
             yield "a cache point before any content"
-    texts = [block["text"] for block in [*blocks, *body.get("system", ())] if "text" in block]
-    if any(not text.strip() for text in texts):
+    inner = [one for block in blocks for one in block.get("toolResult", {}).get("content", ())]
+    held = [*blocks, *inner, *body.get("system", ())]
+    if any(not block["text"].strip() for block in held if "text" in block):
         yield "The text field in the ContentBlock object is blank"
     if any("toolUse" in one or "toolResult" in one for one in blocks) and "toolConfig" not in body:
         yield "The toolConfig field must be defined when using toolUse and toolResult"

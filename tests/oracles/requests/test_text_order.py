@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,36 +33,31 @@ _BLANK = re.compile(r"\s")
 Texts = list[tuple[str, str]]
 
 
-def _losses() -> Losses:
-    """Return losses that are dropped."""
-    return Losses("one", drops=True)
+def _chat_request(conversation: Conversation, losses: Losses, *, model: str) -> msgspec.Raw:
+    """Return a chat request."""
+    return msgspec.Raw(write_chat_request(conversation, losses, model=model))
 
 
-def _converse(conversation: Conversation) -> Any:
-    """Return a request of Converse."""
-    return write_converse_request(conversation, _losses(), model="amazon.nova-pro-v1:0")
-
-
-def _gemini(conversation: Conversation) -> Any:
-    """Return a request of generateContent."""
-    return write_gemini_request(conversation, _losses(), model="gemini-3-pro")
-
-
-WRITERS: dict[str, Callable[[Conversation], Any]] = {
-    "chat server": lambda one: msgspec.Raw(write_chat_request(one, _losses(), model="m")),
-    "Anthropic": lambda one: write_messages_request(one, _losses(), model="claude-opus-4-6"),
-    "Bedrock": _converse,
-    "Gemini": _gemini,
-    "Ollama": lambda one: write_ollama_request(one, _losses()),
+WRITERS: dict[str, Callable[[Conversation, Losses], Any]] = {
+    "chat server": partial(_chat_request, model="m"),
+    "Anthropic": partial(write_messages_request, model="claude-opus-4-6"),
+    "Bedrock": partial(write_converse_request, model="amazon.nova-pro-v1:0"),
+    "Gemini": partial(write_gemini_request, model="gemini-3-pro"),
+    "Ollama": write_ollama_request,
 }
 
 
 def sent_to(
     target: str, body: dict[str, Any], operation: Operation = Operation.CHAT
 ) -> dict[str, Any]:
-    """Return the translation of a request."""
+    """Return the translation of a request. Raises `Untranslatable` if a call of it has no result
+    yet.
+    """
     read = factories.read(json.dumps({"model": "m", **body}).encode(), operation)
-    sent: dict[str, Any] = json.loads(msgspec.json.encode(WRITERS[target](conversation_of(read))))
+    conversation, losses = conversation_of(read), Losses("one", drops=True)
+    sent: dict[str, Any] = json.loads(msgspec.json.encode(WRITERS[target](conversation, losses)))
+    if conversation.name_of("call_id") in losses.fields:
+        raise Untranslatable("A call waits for its result.")
     return sent
 
 
@@ -204,7 +200,7 @@ def test_nothing_but_the_end_of_a_longer_conversation_differs(
         for end in range([*is_turn, True].index(True) + 1, len(turns) + 1):
             try:
                 now = sent_to(target, {**body, name: turns[:end]}, operation)
-            except Untranslatable:  # a call waits for its result, or a name is too long
+            except Untranslatable:  # a call waits, or a name is too long
                 continue
             sent = now.pop("contents" if "contents" in now else "messages")
             if not body.get("tools"):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.domain.policy.policy import FieldLoss
+from gateway.domain.policy.policy import Deployment, FieldLoss
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.providers.registry import build_providers
@@ -41,17 +42,21 @@ ADAPTERS = build_providers(salt_key=bytes(32))
 Target = tuple[str, str, frozenset[Operation]]
 
 
-def sent_to(target: Target, read: RequestBody) -> Any:
-    """Return the body of the request that a provider is sent."""
+def deployed(target: Target) -> Deployment:
+    """Return a deployment that drops each field without a place."""
     provider, model, native = target
-    one = factories.deployment(
+    return factories.deployment(
         provider=provider,
         base_url="http://127.0.0.1:9",  # without a path: in Ollama's own dialect
         model=model,
         native=native,
         untranslatable=FieldLoss.DROP,
     )
-    adapter = ADAPTERS[provider]
+
+
+def sent_to(target: Target, read: RequestBody) -> Any:
+    """Return the body of the request that a provider is sent."""
+    one, adapter = deployed(target), ADAPTERS[target[0]]
     translation = adapter.translate(one, read)
     call = at_once(adapter.call(one, factories.request(read), translation=translation))
     return json.loads(call.body)
@@ -110,6 +115,31 @@ def test_a_target_takes_what_the_callers_dialect_allows(target: str) -> None:
         f"{number} × {fault} (first: {first[fault]})" for fault, number in faults.most_common()
     ]
     assert not lines, "\n".join(lines[:30])
+
+
+def names_in(value: Any) -> set[str]:
+    """Return the names of members, and the types and roles, in a JSON value."""
+    if isinstance(value, list):
+        return set().union(*map(names_in, value))
+    if not isinstance(value, dict):
+        return set()
+    kinds = {value[one] for one in ("type", "role") if isinstance(value.get(one), str)}
+    return {*value, *kinds}.union(*map(names_in, value.values()))
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_lost_field_has_the_callers_own_name(target: str) -> None:
+    """A caller cannot find `sealed` or `document` in its request. A prefill has no member."""
+    one = deployed(TARGETS[target][0])
+    for seed in range(CASES):
+        operation, body = draw(seed)
+        try:
+            made = ADAPTERS[one.provider].translate(one, factories.read(body, operation))
+        except InvalidRequest:  # the name of a tool
+            continue
+        lost = () if made is None else made.dropped_fields
+        parts = {part for field in lost for part in re.sub(r"\[\d+\]", "", field).split(".")}
+        assert parts <= {*names_in(json.loads(body)), "prefill"}, (seed, lost)
 
 
 @pytest.mark.parametrize(

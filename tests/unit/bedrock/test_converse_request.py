@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import msgspec
@@ -254,6 +255,17 @@ def test_a_field_without_a_place(chat: dict[str, Any], field: str) -> None:
     assert (body, dropped) == ({"messages": [HI]}, [field])
 
 
+def test_claude_takes_no_stop_of_blanks_alone() -> None:
+    """As at Anthropic; Nova takes a line's end, and no model an empty one."""
+    chat = {"stop": ["", "\n", "END"]}
+    with pytest.raises(Untranslatable) as refused:
+        written(chat, model=OLD_CLAUDE)
+    assert refused.value.param == "stop"
+    body, dropped = written(chat, model=OLD_CLAUDE, drops=True)
+    assert (body["inferenceConfig"], dropped) == ({"stopSequences": ["END"]}, ["stop"])
+    assert written(chat)["inferenceConfig"] == {"stopSequences": ["\n", "END"]}
+
+
 def test_claude_takes_top_k_as_its_own_member() -> None:
     """Converse has no member for it."""
     body = written({"top_k": 5}, model=OLD_CLAUDE)
@@ -360,9 +372,8 @@ def test_one_id_twice_becomes_two_in_their_order() -> None:
         [CALLED, {"role": "user", "content": "Never mind."}],
         [ANSWERED],
         [CALLED, ANSWERED, ANSWERED],
-        [CALLED, {"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, ANSWERED],
     ],
-    ids=["at the end", "passed over", "without a call", "twice", "later"],
+    ids=["at the end", "passed over", "without a call", "twice"],
 )
 def test_calls_and_results_that_do_not_belong_together_are_refused(messages: Any) -> None:
     """Converse refuses them, and does not show which call it means."""
@@ -389,17 +400,17 @@ def test_a_conversation_starts_with_the_user_and_has_no_blank_text() -> None:
 
 
 def test_a_result_without_content_has_a_text() -> None:
-    """Some models refuse an empty list, and all refuse it in an error."""
+    """Some models refuse an empty list and a blank text, and all refuse them in an error."""
     call = ToolCall(call_id="a", name="ls", arguments="{}")
-    for is_error, text in ((False, ""), (True, ".")):
-        result = ToolResult(call_id="a", parts=(TextPart(text=""),), is_error=is_error)
+    for is_error, blank in product((False, True), ("", "\n", "\u00a0")):
+        result = ToolResult(call_id="a", parts=(TextPart(text=blank),), is_error=is_error)
         turns = (
             ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi"),)),
             ConversationTurn(role=Role.ASSISTANT, parts=(call,)),
             ConversationTurn(role=Role.USER, parts=(TextPart(text="B"), result)),
         )
         content = of(Conversation(is_stream=False, turns=turns))["messages"][2]["content"]
-        assert content[0]["toolResult"]["content"] == [{"text": text}]
+        assert content[0]["toolResult"]["content"] == [{"text": "."}]
         assert content[1] == {"text": "B"}, "results come first"
 
 

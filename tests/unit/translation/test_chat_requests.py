@@ -408,7 +408,9 @@ def test_gemini_gets_its_signature_back_through_a_chat() -> None:
     """Google's chat endpoint reads it beside the call."""
     call = ToolCall(call_id="c", name="f", arguments="", signature="c2ln")
     turn = ConversationTurn(role=Role.ASSISTANT, parts=(call,))
-    sent = chat(Conversation(is_stream=False, turns=(turn,)))["messages"][0]["tool_calls"][0]
+    result = ConversationTurn(role=Role.USER, parts=(ToolResult(call_id="c", parts=()),))
+    spoken = Conversation(is_stream=False, turns=(turn, result))
+    sent = chat(spoken)["messages"][0]["tool_calls"][0]
     assert sent == {
         "id": "c",
         "type": "function",
@@ -468,6 +470,9 @@ def test_what_a_chat_has_no_place_for_is_lost_by_name() -> None:
         system=(marked, TextPart(text="b")),
         turns=(
             ConversationTurn(
+                role=Role.ASSISTANT, parts=(ToolCall(call_id="c", name="f", arguments="{}"),)
+            ),
+            ConversationTurn(
                 role=Role.USER,
                 parts=(
                     TextPart(text="before"),
@@ -493,6 +498,7 @@ def test_what_a_chat_has_no_place_for_is_lost_by_name() -> None:
         "model": "m",
         "messages": [
             {"role": "system", "content": "a\nb"},
+            {"role": "assistant", "content": None, "tool_calls": [call_of("c")]},
             {"role": "tool", "tool_call_id": "c", "content": "1\n2"},
             {"role": "user", "content": "before"},
             {"role": "assistant", "content": ""},
@@ -543,7 +549,9 @@ def shown(body: dict[str, Any]) -> list[tuple[str, Any]]:
 
 
 def test_results_follow_their_calls_at_once() -> None:
-    """Servers refuse anything between them; text that stood there follows the last result."""
+    """Servers refuse anything between them; text that stood there follows the last result. The
+    order is that of the calls.
+    """
     found = conversation(
         messages=[
             {"role": "assistant", "tool_calls": [call_of("a"), call_of("b")]},
@@ -556,8 +564,8 @@ def test_results_follow_their_calls_at_once() -> None:
     )
     assert shown(chat(found)) == [
         ("assistant", ["a", "b"]),
-        ("tool", "b"),
         ("tool", "a"),
+        ("tool", "b"),
         ("system", "One."),
         ("user", "Two."),
         ("user", "Three."),
@@ -581,19 +589,24 @@ def test_each_call_has_an_id_of_its_own() -> None:
     ]
 
 
-def test_a_result_or_a_call_alone_is_left_to_the_server() -> None:
-    """Engines take a history that was cut; a text behind a call without a result stays there."""
+def test_a_result_or_a_call_alone_is_lost() -> None:
+    """Engines take a history that was cut, OpenAI does not; `untranslatable: drop` serves both."""
     alone = [
         {"role": "tool", "tool_call_id": "x", "content": "0"},
-        {"role": "assistant", "tool_calls": [call_of("a")]},
+        {"role": "assistant", "tool_calls": [call_of("a"), call_of("b")]},
+        {"role": "tool", "tool_call_id": "b", "content": "1"},
+        {"role": "tool", "tool_call_id": "b", "content": "2"},
         {"role": "user", "content": "Go on."},
-        {"role": "assistant", "content": "No."},
+        {"role": "assistant", "tool_calls": [call_of("c")]},
     ]
-    assert shown(chat(conversation(messages=alone))) == [
-        ("tool", "x"),
-        ("assistant", ["a"]),
+    for cut in (alone, alone[1:3], alone[3:], alone[4:]):
+        with pytest.raises(Untranslatable) as refused:
+            chat(conversation(messages=cut))
+        assert refused.value.param == "tool_call_id"
+    assert shown(chat(conversation(messages=alone), drops=True)) == [
+        ("assistant", ["b"]),
+        ("tool", "b"),
         ("user", "Go on."),
-        ("assistant", "No."),
     ]
 
 

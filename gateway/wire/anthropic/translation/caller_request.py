@@ -34,6 +34,10 @@ _NAMES = {
     "output_format": "output_config.format",
     "reasoning": "thinking",
     "has_parallel_calls": "tool_choice.disable_parallel_tool_use",
+    "call_id": "tool_use_id",
+    "sealed": "redacted_thinking",
+    "arguments": "input",
+    "parameters": "input_schema",
 }
 _MODES = {
     "auto": ToolMode.AUTO,

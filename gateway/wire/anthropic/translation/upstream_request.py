@@ -18,6 +18,7 @@ from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
     is_forced,
+    readable_stops,
     takes_adaptive,
     takes_forced_call,
     takes_sampling,
@@ -131,7 +132,7 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
             losses.lose(conversation.name_of("tool_choice"), why="there are no tools")
         return members
     choice = choice_for(conversation, losses, model=model)
-    members["tools"] = [_tool(spec, losses) for spec in declared_tools(conversation)]
+    members["tools"] = [_tool(spec, conversation, losses) for spec in declared_tools(conversation)]
     is_single = conversation.has_parallel_calls is False
     if choice is None and is_single:
         choice = ToolChoice(mode=ToolMode.AUTO)
@@ -148,10 +149,10 @@ def _tools(conversation: Conversation, losses: Losses, *, model: str) -> dict[st
     return members
 
 
-def _tool(spec: ToolSpec, losses: Losses) -> dict[str, Any]:
+def _tool(spec: ToolSpec, conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return a function that the caller runs."""
     require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
-    spec = of_object_schema(spec, losses)
+    spec = of_object_schema(spec, conversation, losses)
     tool: dict[str, Any] = {"name": spec.name}
     if spec.description:
         tool["description"] = spec.description
@@ -202,9 +203,6 @@ def _sampling(
     elif members.get("temperature", 0) > MOST_TEMPERATURE:
         losses.lose(conversation.name_of("temperature"), why="the range there is 0 to 1")
         del members["temperature"]
-    stops = [stop for stop in sampling.stop if stop.strip()]
-    if len(stops) < len(sampling.stop):
-        losses.lose(conversation.name_of("stop"), why="a stop of blanks alone is refused there")
-    if stops:
+    if stops := readable_stops(sampling.stop, conversation, losses):
         members["stop_sequences"] = stops
     return members

@@ -28,6 +28,11 @@ _NAMED = {
     "cache_key": "prompt_cache_key",
     "output_format": "response_format",
     "has_parallel_calls": "parallel_tool_calls",
+    "call_id": "tool_call_id",
+    "sealed": "thinking_blocks",
+    "image": "image_url",
+    "document": "file",
+    "audio": "input_audio",
     "system": "messages",
     "turns": "messages",
 }

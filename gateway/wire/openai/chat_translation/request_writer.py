@@ -8,7 +8,7 @@ not sent: no provider reads those of another one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,7 +16,7 @@ import msgspec
 from gateway.domain.providers.table import OPENAI_COMPATIBLE, PROVIDERS, ProviderFacts
 from gateway.wire.openai.chat_translation.media_parts import media_part
 from gateway.wire.openai.chat_translation.usage_members import known
-from gateway.wire.translation.alternating_turns import FILLER, paired
+from gateway.wire.translation.alternating_turns import FILLER, answered
 from gateway.wire.translation.conversation import (
     NO_JSON,
     Conversation,
@@ -54,12 +54,12 @@ def write_chat_request(
     *,
     model: str,
     facts: ProviderFacts = _ANY_SERVER,
-    maximum_member: str = "max_completion_tokens",
+    maximum_members: Sequence[str] = ("max_completion_tokens",),
 ) -> bytes:
     """Return a conversation as the body of a chat request.
 
-    `facts` are those of the server's provider. `maximum_member` is the one that the server reads.
-    Raises `Untranslatable`.
+    `facts` are those of the server's provider. `maximum_members` are those that get the
+    caller's maximum. Raises `Untranslatable`.
     """
     takes_top_k = facts.is_engine  # and `min_p`
     _lose(conversation, losses, takes_top_k=takes_top_k)
@@ -69,12 +69,12 @@ def write_chat_request(
     body: dict[str, Any] = {
         "model": model,
         "messages": _messages(conversation, losses),
-        "tools": [_tool(tool, losses, facts) for tool in conversation.tools] or None,
+        "tools": [_tool(tool, conversation, losses, facts) for tool in conversation.tools] or None,
         "tool_choice": _tool_choice(conversation),
         "parallel_tool_calls": conversation.has_parallel_calls if conversation.tools else None,
         "response_format": _response_format(conversation.output_format),
         "reasoning_effort": _effort(conversation),
-        maximum_member: conversation.most_tokens,
+        **dict.fromkeys(maximum_members, conversation.most_tokens),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k if takes_top_k else None,
@@ -113,27 +113,22 @@ def _lose(conversation: Conversation, losses: Losses, *, takes_top_k: bool) -> N
 
 def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
     """Return the messages of a chat. The results of calls follow them at once, because servers
-    refuse anything between them; text that stood there follows the last result.
+    refuse anything between them.
     """
     found: list[dict[str, Any]] = []
     if conversation.system:
         found.append({"role": "system", "content": _joined(conversation.system)})
-    unanswered: set[str] = set()
-    later: list[dict[str, Any]] = []
-    for turn in paired(conversation.turns, legal_id=_id, takes_unknown=True):
+    for turn in answered(conversation, losses, legal_id=_id):
         if turn.role is Role.ASSISTANT:
-            found += [*later, _assistant_message(turn, losses)]
-            later = []
-            unanswered = {part.call_id for part in turn.parts if isinstance(part, ToolCall)}
-            continue
-        results = [part for part in turn.parts if isinstance(part, ToolResult)]
-        found += [_result(one, losses) for one in results]
-        unanswered.difference_update(one.call_id for one in results)
-        later += _user_messages(turn, losses)
-        if not unanswered:
-            found += later
-            later = []
-    return [*found, *later] or [{"role": "user", "content": FILLER}]
+            found.append(_assistant_message(turn, losses))
+        else:
+            found += [
+                _result(part, conversation, losses)
+                for part in turn.parts
+                if isinstance(part, ToolResult)
+            ]
+            found += _user_messages(turn, losses)
+    return found or [{"role": "user", "content": FILLER}]
 
 
 def _id(call_id: str) -> str:
@@ -151,17 +146,18 @@ def _user_messages(turn: ConversationTurn, losses: Losses) -> list[dict[str, Any
     return [message | ({"name": turn.name} if turn.name else {})]
 
 
-def _result(result: ToolResult, losses: Losses) -> dict[str, Any]:
+def _result(result: ToolResult, conversation: Conversation, losses: Losses) -> dict[str, Any]:
     """Return the message of a tool's result."""
-    content = _result_text(result, losses)
+    content = _result_text(result, conversation, losses)
     return {"role": "tool", "tool_call_id": result.call_id, "content": content}
 
 
-def _result_text(result: ToolResult, losses: Losses) -> str:
+def _result_text(result: ToolResult, conversation: Conversation, losses: Losses) -> str:
     """Return the text of a tool's result; a chat has no place there for anything else."""
     for part in result.parts:
         if isinstance(part, Media):
-            losses.lose(f"tool_result.{part.kind}", why="a tool message has text alone")
+            name = f"{conversation.name_of('tool_result')}.{conversation.name_of(part.kind)}"
+            losses.lose(name, why="a tool message has text alone")
     return _joined(part for part in result.parts if isinstance(part, TextPart))
 
 
@@ -222,10 +218,12 @@ def _stop(
     return stop or None
 
 
-def _tool(tool: ToolSpec, losses: Losses, facts: ProviderFacts) -> dict[str, Any]:
+def _tool(
+    tool: ToolSpec, conversation: Conversation, losses: Losses, facts: ProviderFacts
+) -> dict[str, Any]:
     """Return a function among the tools."""
     if facts.checks_tools:
-        tool = of_object_schema(tool, losses)
+        tool = of_object_schema(tool, conversation, losses)
     function = {
         "name": tool.name,
         "description": tool.description or None,

@@ -35,6 +35,11 @@ _NAMED = {
     "output_format": "text.format",
     "verbosity": "text.verbosity",
     "has_parallel_calls": "parallel_tool_calls",
+    "sealed": "encrypted_content",
+    "image": "input_image",
+    "document": "input_file",
+    "audio": "input_audio",
+    "tool_result": "function_call_output",
 }
 # Parts of the answer that an upstream of another dialect sends anyway, or does not have.
 _INCLUDED = frozenset({"reasoning.encrypted_content", "message.output_text.logprobs"})
