@@ -135,7 +135,12 @@ class ConverseReader:
                 raise EventTooLarge(f"a body of more than {MAX_MESSAGE_BYTES} bytes")
             return []
         self._has_read = True
-        return [event for sent in self._splitter.feed(data) for event in self._events_of(sent)]
+        try:
+            messages = self._splitter.feed(data)
+        except EventTooLarge as broken:
+            broken.before = [event for sent in broken.before for event in self._events_of(sent)]
+            raise
+        return [event for sent in messages for event in self._events_of(sent)]
 
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended: without its usage, a stopped

@@ -38,7 +38,12 @@ class TranslatedStream(Struct):
         """Return the parts of the caller's answer that the upstream's `data` completes. Raises
         `EventTooLarge`.
         """
-        return self._written(self.reader.feed(data))
+        try:
+            events = self.reader.feed(data)
+        except EventTooLarge as problem:
+            problem.before = self._written(problem.before)
+            raise
+        return self._written(events)
 
     def keep_large(self, data: bytes) -> bool:
         """Keep more of an event that was too large for `feed`; return True if `data` ends it.
