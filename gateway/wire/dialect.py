@@ -19,6 +19,8 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody
 from gateway.wire.observed import Observed
 
+NO_ANSWER = "no answer of its dialect"
+
 
 class UnreadableAnswer(ValueError):
     """A complete answer that cannot be read; its text continues "something that is ..."."""

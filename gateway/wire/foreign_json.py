@@ -246,7 +246,7 @@ def note_unknown(
     observed: Observed, body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
 ) -> None:
     """Record an answer of an unknown shape, and each usage inside it; `usage_in` reads that of one
-    object of the dialect.
+    object of the dialect. If it has to be translated, it is refused then.
     """
     observed.note_unread()
     for usage in usages_within(body, usage_in):

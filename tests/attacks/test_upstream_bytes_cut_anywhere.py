@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 from gateway.domain.operation import Operation
-from gateway.domain.providers.table import PROVIDERS
 from gateway.errors import RequestError, UpstreamError, UpstreamTimeout
-from tests import factories
+from tests.attacks.every_target import ASKED, target
 from tests.fakes import FakeUpstreamAnswer
 from tests.unit.request.test_request_service import once, rest_of
 
@@ -32,12 +31,6 @@ READERS = {
     "gemini": ("gemini", Operation.CHAT, "gemini/chat-stream*"),
     "ollama": ("ollama", Operation.CHAT, "ollama/native-chat-stream*"),
     "triton": ("triton", Operation.COMPLETIONS, "triton/generate-stream*"),
-}
-ASKED: dict[Operation, dict[str, Any]] = {
-    Operation.CHAT: {"messages": [{"role": "user", "content": "x"}]},
-    Operation.MESSAGES: {"max_tokens": 50, "messages": [{"role": "user", "content": "x"}]},
-    Operation.RESPONSES: {"input": "x"},
-    Operation.COMPLETIONS: {"prompt": "x"},
 }
 CUTS = 5  # places of one cut, for each stream
 
@@ -69,24 +62,18 @@ def pieces_of(stream: bytes, chance: Random) -> list[list[bytes]]:
 
 
 async def booked(
-    reader: str, pieces: list[bytes], *, then: RequestError | None, key: Path
+    reader: str, pieces: list[bytes], *, then: RequestError | None, folder: Path
 ) -> tuple[Any, ...]:
     """Return the outcome and the booked usage of a stream that arrives in these pieces; `then` the
     connection breaks or stands still.
     """
     provider, operation, _ = READERS[reader]
-    facts = PROVIDERS[provider]
     on = once(FakeUpstreamAnswer(pieces, then=then, headers={"content-type": "text/event-stream"}))
-    deployment = factories.deployment(
-        provider=provider,
-        is_self_hosted=facts.is_engine,
-        native=facts.native,
-        api_key=f"file:{key}",
-        capabilities=frozenset(),
-    )
     asked = {"model": "assistant", "stream": reader != "assembled", **ASKED[operation]}
     with suppress(RequestError):  # `on.event` fails if nothing was sent
-        answer = await on.answer(json.dumps(asked).encode(), deployment, operation=operation)
+        answer = await on.answer(
+            json.dumps(asked).encode(), target(provider, folder), operation=operation
+        )
         if answer.rest is not None:
             await rest_of(answer)
     event = on.event
@@ -104,14 +91,13 @@ async def booked(
 @pytest.mark.parametrize("reader", READERS)
 async def test_no_cut_decides_about_the_booking(reader: str, tmp_path: Path) -> None:
     """Of every recorded stream, whole and damaged, whatever the packets were."""
-    chance, key = Random(reader), tmp_path / "key"
-    key.write_text("sk-0123456789")
+    chance = Random(reader)
     found = []
     for stream in streams_of(reader):
         for sent in damaged(stream, chance):
             then = chance.choice((None, UpstreamError("cut"), UpstreamTimeout("silent")))
             bookings = [
-                await booked(reader, pieces, then=then, key=key)
+                await booked(reader, pieces, then=then, folder=tmp_path)
                 for pieces in pieces_of(sent, chance)
             ]
             found += [(sent, one) for one in bookings if one != bookings[0]]

@@ -22,7 +22,7 @@ from gateway.wire.bedrock.event_stream import (
     StreamMessage,
 )
 from gateway.wire.bedrock.usage import tier_of, usage_from_wire, usage_object
-from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     has_others,
@@ -275,12 +275,12 @@ class ConverseReader:
 def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer; record its usage, end and text in `observed`.
 
-    Raises `UnreadableAnswer` if it is no JSON object that can be read: something was generated.
+    Raises `UnreadableAnswer` if it has no message that can be read: something was generated.
     """
     answer = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if answer is None:
         observed.note_unread()
-        raise UnreadableAnswer("no answer of its dialect")
+        raise UnreadableAnswer(NO_ANSWER)
     _note_usage(observed, answer)
     _note_twice(observed, body)
     _note_end(observed, answer)
@@ -295,6 +295,8 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     if observed.final is None:
         note = note_least if message else note_unknown
         note(observed, body, usage_in)
+    if not isinstance(output.get("message"), dict):
+        raise UnreadableAnswer(NO_ANSWER)
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 

@@ -17,7 +17,7 @@ import msgspec
 
 from gateway.domain.pricing.settlement import UNPRICED_TOOL
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
-from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_SHORT_CHARS,
     MAX_WHOLE_BYTES,
@@ -168,7 +168,7 @@ class GeminiReader:
 def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer, and meter it.
 
-    Raises `UnreadableAnswer` if it is no JSON object, or too large to be read.
+    Raises `UnreadableAnswer` if it has no known shape, or is too large to be read.
     """
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
@@ -179,9 +179,11 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.collects_text = True
         note_least(observed, body, usage_in)
     events = list(answer.read(members))
-    is_known = "candidates" in members or object_in(members, "promptFeedback")
-    if not (is_known or usage_object(members) or observed.is_error):
+    # Proto3 leaves out an empty list, so an answer without candidates may have a usage alone.
+    listed = members.get("candidates", [] if usage_object(members) else None)
+    if not (isinstance(listed, list) or object_in(members, "promptFeedback") or observed.is_error):
         note_unknown(observed, body, usage_in)
+        raise UnreadableAnswer(NO_ANSWER)
     events += answer.end(is_whole=True)
     _note_twice(observed, body)
     return events

@@ -15,7 +15,7 @@ import msgspec
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.domain.residency.stated_place import ELSEWHERE
-from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
@@ -96,7 +96,7 @@ class OllamaReader:
         text, stand_ins = with_stand_ins(line)
         members, self._last = object_of(text), line
         self._read += 1
-        if members is None:
+        if members is None or not (self._has_begun or _has_shape(members)):
             self.observed.note_unread()
         elif self.observed.is_done:
             with self.observed.behind_end():
@@ -216,11 +216,17 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = True  # its usage may lack a count
-    if not (object_in(members, "message") or has_counts(members) or members.get("error")):
+    if not _has_shape(members):
         note_unknown(observed, body, usage_in)
+        raise UnreadableAnswer(NO_ANSWER)
     events = list(OllamaReader(observed).read(members | {"done": True}))
     _note_twice(observed, body)
     return events
+
+
+def _has_shape(members: dict[str, Any]) -> bool:
+    """Return True if an object has a message or an error, as each piece of an answer has."""
+    return isinstance(members.get("message"), dict) or is_error(members.get("error"))
 
 
 def _note_twice(observed: Observed, line: bytes) -> None:
