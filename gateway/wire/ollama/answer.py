@@ -225,8 +225,9 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
 
 
 def _has_shape(members: dict[str, Any]) -> bool:
-    """Return True if an object has a message or an error, as each piece of an answer has."""
-    return isinstance(members.get("message"), dict) or is_error(members.get("error"))
+    """Return True if an object has a message or an error, or is the last piece with its counts."""
+    is_last = members.get("done") is True and has_counts(members)
+    return is_last or isinstance(members.get("message"), dict) or is_error(members.get("error"))
 
 
 def _note_twice(observed: Observed, line: bytes) -> None:
