@@ -19,6 +19,11 @@ ASKED: dict[Operation, dict[str, Any]] = {
     Operation.RESPONSES: {"input": "x"},
     Operation.COMPLETIONS: {"prompt": "x"},
 }
+NATIVE = {  # the others speak all operations that the table has
+    "ollama": frozenset[Operation](),
+    "triton": frozenset[Operation](),
+    "groq": frozenset({Operation.CHAT}),
+}
 OWN = frozenset({"ollama", "triton"})  # they have a dialect of their own at an address without path
 
 
@@ -32,7 +37,7 @@ def target(provider: str, folder: Path, *, name: str = "one") -> Deployment:
         name,
         provider=provider,
         is_self_hosted=facts.is_engine,
-        native=frozenset() if provider in OWN else facts.native,
+        native=NATIVE.get(provider, facts.native),
         api_key=f"file:{key}",
         capabilities=frozenset({"tools"}),
         **address,

@@ -248,7 +248,7 @@ class ConverseReader:
         """Return the end of the content; the usage follows."""
         self._has_stopped = True
         _note_end(self.observed, event)
-        return [_finished(self.observed.finish_reason)]
+        return [_finished(short_text_in(event, "stopReason"))]
 
     def _finish(self, event: dict[str, Any], payload: bytes) -> list[AnswerEvent]:
         """Return the usage and the end: this message is the last one."""
@@ -375,8 +375,9 @@ def _finished(stop_reason: str | None) -> Finished:
 
 def _note_end(observed: Observed, holder: dict[str, Any]) -> None:
     """Record the reason for the end; a guardrail that intervened has a fee of its own."""
-    observed.finish_reason = short_text_in(holder, "stopReason") or None
-    if observed.finish_reason == _GUARDED:
+    reason = short_text_in(holder, "stopReason")
+    observed.note_finish(reason)
+    if reason == _GUARDED:
         observed.note_call(UNITS)
 
 

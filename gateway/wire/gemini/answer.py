@@ -353,7 +353,7 @@ class _Answer:
         for name in _SOURCES:
             if object_in(candidate, name):
                 yield Omitted(name=name, choice=number)
-        if word and not choice.is_finished:
+        if word:
             choice.is_finished = True
             self.observed.note_finish(word)
             yield Finished(finish=_finish(word, choice), native=word, choice=number)

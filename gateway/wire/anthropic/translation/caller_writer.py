@@ -248,7 +248,10 @@ class MessagesWriter(Struct):
             return None
         if finished.stop_sequence is not None:
             return "stop_sequence"
-        return finished.native if finished.native in _LEGAL else _WORDS[finished.finish]
+        is_legal = finished.native in _LEGAL and (
+            finished.finish is not Finish.TOOL_CALLS or finished.native != "end_turn"
+        )
+        return finished.native if is_legal else _WORDS[finished.finish]
 
     @property
     def _stop_sequence(self) -> str | None:

@@ -245,7 +245,7 @@ class MessagesReader:
         stop_reason = short_text_in(delta, "stop_reason")
         if not stop_reason:
             return []
-        observed.finish_reason = stop_reason
+        observed.note_finish(stop_reason)
         observed.note_ended(0)
         if observed.final is None:
             observed.note_uncounted()  # the figure at the start is none of the whole answer
