@@ -25,6 +25,7 @@ from gateway.wire.bedrock.usage import tier_of, usage_from_wire, usage_object
 from gateway.wire.dialect import NO_ANSWER, EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    arguments_in,
     has_others,
     names_in,
     note_first_reading,
@@ -316,7 +317,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
         found: list[AnswerEvent]
         others: list[AnswerEvent] = []
         if use:
-            arguments = msgspec.json.encode(use.get("input") or {}).decode()
+            arguments = arguments_in(use, "input")
             name = text_in(use, "name")
             found = [
                 CallStarted(call=calls, call_id=text_in(use, "toolUseId"), name=name),

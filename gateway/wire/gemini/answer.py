@@ -21,6 +21,7 @@ from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_SHORT_CHARS,
     MAX_WHOLE_BYTES,
+    arguments_in,
     count_in,
     has_others,
     is_error,
@@ -394,7 +395,7 @@ class _Answer:
         self, call: dict[str, Any], signature: str, choice: _Choice, number: int
     ) -> Iterator[AnswerEvent]:
         """Yield the events of one call, which comes whole."""
-        arguments = _encode(object_in(call, "args")).decode()
+        arguments = arguments_in(call, "args")
         name = text_in(call, "name")
         self._note_text(name + arguments, number)
         given = text_in(call, "id")

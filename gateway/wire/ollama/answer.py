@@ -18,6 +18,7 @@ from gateway.domain.residency.stated_place import ELSEWHERE
 from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    arguments_in,
     count_in,
     has_others,
     is_error,
@@ -166,7 +167,7 @@ class OllamaReader:
         for call in objects_in(message, "tool_calls"):
             function = object_in(call, "function")
             name, place = text_in(function, "name"), self._calls
-            arguments = _encode(object_in(function, "arguments")).decode()
+            arguments = arguments_in(function, "arguments")
             self._note(name + arguments)
             self._calls += 1
             yield CallStarted(

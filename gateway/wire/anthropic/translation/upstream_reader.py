@@ -30,6 +30,7 @@ from gateway.wire.anthropic.usage import (
 from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    arguments_in,
     is_error,
     note_first_reading,
     note_least,
@@ -201,7 +202,7 @@ class MessagesReader:
             CallStarted(call=call, call_id=text_in(block, "id"), name=name)
         ]
         if block.get("input"):
-            arguments = msgspec.json.encode(block["input"]).decode()
+            arguments = arguments_in(block, "input")
             self._note(arguments)
             events.append(CallArguments(call=call, text=arguments))
         return events
@@ -316,7 +317,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
         kind = text_in(block, "type")
         found: list[AnswerEvent]
         if kind == "tool_use":
-            arguments = msgspec.json.encode(block.get("input") or {}).decode()
+            arguments = arguments_in(block, "input")
             name = text_in(block, "name")
             found = [
                 CallStarted(call=calls, call_id=text_in(block, "id"), name=name),
