@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -114,7 +115,7 @@ class MessagesWriter(Struct):
         content, answer_id = Content(), ""
         for event in self._ordered(events):
             if isinstance(event, Failed):
-                return error_body(event.code, event.message)
+                return error_body(event.code, event.message, request_id=self._request_id)
             if isinstance(event, Started):
                 answer_id = event.answer_id
             elif isinstance(event, Finished):
@@ -149,7 +150,7 @@ class MessagesWriter(Struct):
         elif isinstance(event, Used):
             self._used = event
         elif isinstance(event, Failed):
-            yield error_event(event.code, event.message)
+            yield error_event(event.code, event.message, request_id=self._request_id)
         elif isinstance(event, Ended):
             yield from self._blocks.end()
             yield self._last_delta()
@@ -239,6 +240,11 @@ class MessagesWriter(Struct):
         """Return the members of the answer's end, with the names of content that it has not."""
         omitted = {"omitted": self._omitted} if self._omitted else {}
         return _end(self._stop_reason, self._stop_sequence) | omitted
+
+    @property
+    def _request_id(self) -> str | None:
+        """Return the id of the gateway's own request, which its own start has without hyphens."""
+        return str(UUID(self.own.answer_id)) if self.own.answer_id else None
 
     @property
     def _stop_reason(self) -> str | None:
