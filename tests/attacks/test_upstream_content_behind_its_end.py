@@ -63,7 +63,7 @@ def ended(word: str) -> bytes:
 CHAT = {"usage": {"prompt_tokens": 5, "completion_tokens": 20, "total_tokens": 25}, "choices": []}
 DONE = b"data: " + json.dumps(CHAT).encode() + b"\n\ndata: [DONE]\n\n"
 STOP = anthropic("message_stop")
-# A stream of each dialect: its text is AB, the words say what the caller's end is.
+# A stream of each dialect: its text is AB, the word is the caller's end.
 STREAMS = {
     "chat, text": ("groq", [chat({"content": "A"}, "stop"), chat({"content": "B"}), DONE], "stop"),
     "chat, a cut": (
