@@ -109,7 +109,7 @@ class Anthropic:
         """Return the reader of a streamed answer to this call."""
         if call.translation is not None:
             return messages_stream(read, call)
-        return message_stream(model=read.facts.model)
+        return message_stream(model=read.facts.model, request_id=call.headers.get("x-request-id"))
 
     def rewrite(
         self, read: RequestBody, call: UpstreamRequest, body: bytes, observed: Observed

@@ -281,7 +281,9 @@ class OpenAI:
             chat = self._chat_stream(_sent(call, read), call)
             return TranslatedStream(ChatReader(chat), writer_for(read, call))
         if read.facts.operation is Operation.MESSAGES:
-            return message_stream(model=read.facts.model)
+            return message_stream(
+                model=read.facts.model, request_id=call.headers.get("x-request-id")
+            )
         if read.facts.operation is Operation.RESPONSES:
             return response_stream(model=read.facts.model, collects_text=True)
         return self._chat_stream(read, call)

@@ -19,13 +19,22 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import RequestBody
 from gateway.wire.observed import Observed
 
+NO_ANSWER = "no answer of its dialect"
+
 
 class UnreadableAnswer(ValueError):
     """A complete answer that cannot be read; its text continues "something that is ..."."""
 
 
 class EventTooLarge(ValueError):
-    """One event of a stream is larger than any that is read."""
+    """One event of a stream is larger than any that is read.
+
+    `before` are the results of the events before it, and `rest` the bytes from it on. Only a reader
+    that cannot go on behind such an event states them; the reader raises again for `rest` alone.
+    """
+
+    before: Sequence[Any] = ()
+    rest: bytes = b""
 
 
 class Translation(Struct, frozen=True, kw_only=True, gc=False):

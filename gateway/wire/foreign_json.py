@@ -82,6 +82,19 @@ def object_in(holder: Any, name: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def arguments_in(holder: dict[str, Any], name: str) -> str:
+    """Return a call's arguments as JSON text. Some servers send an object's text in place of the
+    object; any other value stays as it is, so that none is lost.
+    """
+    value = holder.get(name)
+    if isinstance(value, str):
+        read = object_of(value.encode("utf-8", "replace"), most_bytes=MAX_WHOLE_BYTES)
+        if value.strip() and read is None:
+            return value
+        value = read
+    return msgspec.json.encode({} if value is None else value).decode()
+
+
 def objects_in(holder: Any, name: str) -> list[dict[str, Any]]:
     """Return the objects in a member that is a list; none if it is absent or of another type."""
     value = holder.get(name) if isinstance(holder, dict) else None
@@ -246,7 +259,7 @@ def note_unknown(
     observed: Observed, body: bytes, usage_in: Callable[[bytes], TokenUsage | None]
 ) -> None:
     """Record an answer of an unknown shape, and each usage inside it; `usage_in` reads that of one
-    object of the dialect.
+    object of the dialect. If it has to be translated, it is refused then.
     """
     observed.note_unread()
     for usage in usages_within(body, usage_in):

@@ -68,6 +68,7 @@ class Observed(msgspec.Struct, kw_only=True):
 
     final: TokenUsage | None = None
     dearest: TokenUsage | None = None  # of several final usages that could be true
+    amid: TokenUsage | None = None  # a final one that the answer went on after
     impossible: TokenUsage | None = None  # a final one beside it that cannot be true, and is larger
     finish_reason: str | None = None
     upstream_id: str | None = None
@@ -122,10 +123,11 @@ class Observed(msgspec.Struct, kw_only=True):
 
         Decoded only on demand: it comes with every token, and reading it costs as much as
         everything else done to an event. Each choice has its own figure; the choices of one prompt
-        share its input. A part that the last one leaves out is taken from an earlier one.
+        share its input. A part that the last one leaves out is taken from an earlier one. Without
+        any, it is a final usage that the answer went on after.
         """
         if not self._running:
-            return None
+            return self.amid
         assert self._read_usage is not None, "a running usage comes with its reader"
         read = {choice: self._read_usage(raw) for choice, raw in self._running.items()}
         for choice, earlier in self._earlier.items():
@@ -154,7 +156,7 @@ class Observed(msgspec.Struct, kw_only=True):
         if running is None or running.has_unread:
             return running
         is_first = self._is_first(running) and not (self.is_done or self.is_whole)
-        is_least = self._behind or self.is_unfinished or is_first
+        is_least = self._behind or self.is_unfinished or is_first or not self._running
         return replace(running, **_NO_ANSWER) if is_least else running
 
     @property
@@ -170,7 +172,7 @@ class Observed(msgspec.Struct, kw_only=True):
         and others count none.
         """
         if self.final is not None or not self._running:
-            return False
+            return self.final is None and self.amid is not None
         if self.is_unfinished:
             return True
         if self._behind or self.is_done or self.is_whole:
@@ -250,7 +252,7 @@ class Observed(msgspec.Struct, kw_only=True):
         be true. A larger figure of an earlier one stays in `dearest`, and one that cannot be true
         and is larger in `impossible`.
         """
-        known = self.final
+        known, self.amid = self.final, None
         if known is None:
             self.final = usage
         else:
@@ -283,10 +285,12 @@ class Observed(msgspec.Struct, kw_only=True):
 
     def note_more(self) -> None:
         """Record that the answer goes on after its final usage, which does not count all of it: it
-        is the least, and no longer final.
+        is the least, and no longer final; its prompt stays true.
         """
-        self._note_dearer(self.final)
-        self.final = None
+        if self.final is not None:
+            self._note_dearer(self.final)
+            self.amid = self.final if self._can_be_true(self.final) else self.amid
+            self.final = None
 
     def _note_dearer(self, usage: TokenUsage | None) -> None:
         """Record a final usage beside others, if it can be true."""

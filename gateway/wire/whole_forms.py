@@ -29,7 +29,7 @@ from gateway.wire.openai.bounds import decode_few
 from gateway.wire.openai.chat_translation.reader import ChatReader
 from gateway.wire.sse import EventSplitter, data_of
 from gateway.wire.translation.answer_events import AnswerReader
-from gateway.wire.translation.translated_stream import TranslatedStream
+from gateway.wire.translation.translated_stream import LateEnds, TranslatedStream
 
 _SPACE = b" \t\r\n"
 MOST_OBJECTS = 256  # of an error's body: the last ones have its usage
@@ -127,7 +127,7 @@ def plain_answer(
         events += reader.feed(mark)
     if not reader.observed.is_done:
         raise UnreadableAnswer("no whole answer")
-    return writer_for(read, call).whole(events)
+    return writer_for(read, call).whole([*LateEnds().events(events)])
 
 
 def _reader_of(stream: AnswerStream) -> AnswerReader | None:

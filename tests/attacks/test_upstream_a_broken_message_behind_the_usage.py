@@ -44,17 +44,20 @@ BROKEN = {
 @pytest.mark.parametrize("broken", BROKEN)
 def test_the_messages_before_a_broken_one_count(broken: str) -> None:
     reader = ConverseReader()
-    events = reader.feed(TEXT + BROKEN[broken] + END)
+    with pytest.raises(EventTooLarge) as raised:
+        reader.feed(TEXT + BROKEN[broken] + END)
+    events, rest = raised.value.before, raised.value.rest
     assert [event.text for event in events if isinstance(event, TextPiece)] == ["a"]
     with pytest.raises(EventTooLarge):
-        reader.feed(b"")
+        reader.feed(rest)
     assert not reader.observed.is_done
 
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_the_usage_before_a_broken_message_counts(broken: str) -> None:
     reader = ConverseReader()
-    reader.feed(TEXT + END + BROKEN[broken])
+    with pytest.raises(EventTooLarge):
+        reader.feed(TEXT + END + BROKEN[broken])
     assert reader.observed.is_done
     assert reader.observed.final is not None
     assert reader.observed.final.output_tokens == 5

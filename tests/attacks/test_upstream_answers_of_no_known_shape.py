@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from gateway.domain.pricing.tokens import UsageSource
 from gateway.wire.anthropic.answer.messages import rewrite_message
 from gateway.wire.anthropic.translation.upstream_reader import messages_events
 from gateway.wire.bedrock.answer import converse_events
+from gateway.wire.dialect import UnreadableAnswer
 from gateway.wire.gemini.answer import gemini_events
 from gateway.wire.observed import Observed
 from gateway.wire.ollama.answer import ollama_events
@@ -96,7 +98,8 @@ UNKNOWN: list[dict[str, Any]] = [
 def seen_in(dialect: str, body: dict[str, Any]) -> Observed:
     """Return the observations of a whole answer."""
     seen = Observed(is_whole=True)
-    DIALECTS[dialect][0](json.dumps(body).encode(), seen)
+    with suppress(UnreadableAnswer):  # a translated one is refused after it is metered
+        DIALECTS[dialect][0](json.dumps(body).encode(), seen)
     return seen
 
 

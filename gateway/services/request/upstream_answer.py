@@ -333,8 +333,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         while chunk := await self._chunk():
             try:
                 parts = stream.feed(chunk)
-            except EventTooLarge:
-                if piece := await self._large_piece(stream, chunk):
+            except EventTooLarge as problem:
+                if piece := await self._around_large(stream, chunk, problem):
                     return piece
                 continue
             self._note_progress(stream.observed)
@@ -355,6 +355,18 @@ class UpstreamAnswer(Struct, kw_only=True):
         if not stream.observed.is_done and not stream.observed.is_error:
             raise UpstreamError(self.cut_message)
         return b""
+
+    async def _around_large(
+        self, stream: AnswerStream, chunk: bytes, problem: EventTooLarge
+    ) -> bytes:
+        """Return the piece before an event that is too large for `feed`, which is met again, else
+        that event. Raises as `_large_piece`.
+        """
+        if not problem.before:
+            return await self._large_piece(stream, chunk)
+        self._unfed = problem.rest + self._unfed
+        self._note_progress(stream.observed)
+        return self._written(problem.before)
 
     async def _large_piece(self, stream: AnswerStream, chunk: bytes) -> bytes:
         """Read on an event that is too large for the event loop, and return it for the caller; a

@@ -22,9 +22,10 @@ from gateway.wire.bedrock.event_stream import (
     StreamMessage,
 )
 from gateway.wire.bedrock.usage import tier_of, usage_from_wire, usage_object
-from gateway.wire.dialect import EventTooLarge, UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, EventTooLarge, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    arguments_in,
     has_others,
     names_in,
     note_first_reading,
@@ -135,7 +136,12 @@ class ConverseReader:
                 raise EventTooLarge(f"a body of more than {MAX_MESSAGE_BYTES} bytes")
             return []
         self._has_read = True
-        return [event for sent in self._splitter.feed(data) for event in self._events_of(sent)]
+        try:
+            messages = self._splitter.feed(data)
+        except EventTooLarge as broken:
+            broken.before = [event for sent in broken.before for event in self._events_of(sent)]
+            raise
+        return [event for sent in messages for event in self._events_of(sent)]
 
     def end(self) -> Sequence[AnswerEvent]:
         """Return the last events, when the upstream's body has ended: without its usage, a stopped
@@ -243,7 +249,7 @@ class ConverseReader:
         """Return the end of the content; the usage follows."""
         self._has_stopped = True
         _note_end(self.observed, event)
-        return [_finished(self.observed.finish_reason)]
+        return [_finished(short_text_in(event, "stopReason"))]
 
     def _finish(self, event: dict[str, Any], payload: bytes) -> list[AnswerEvent]:
         """Return the usage and the end: this message is the last one."""
@@ -270,12 +276,12 @@ class ConverseReader:
 def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer; record its usage, end and text in `observed`.
 
-    Raises `UnreadableAnswer` if it is no JSON object that can be read: something was generated.
+    Raises `UnreadableAnswer` if it has no message that can be read: something was generated.
     """
     answer = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if answer is None:
         observed.note_unread()
-        raise UnreadableAnswer("no answer of its dialect")
+        raise UnreadableAnswer(NO_ANSWER)
     _note_usage(observed, answer)
     _note_twice(observed, body)
     _note_end(observed, answer)
@@ -290,6 +296,8 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     if observed.final is None:
         note = note_least if message else note_unknown
         note(observed, body, usage_in)
+    if not isinstance(output.get("message"), dict):
+        raise UnreadableAnswer(NO_ANSWER)
     observed.is_done = True
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 
@@ -309,7 +317,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
         found: list[AnswerEvent]
         others: list[AnswerEvent] = []
         if use:
-            arguments = msgspec.json.encode(use.get("input") or {}).decode()
+            arguments = arguments_in(use, "input")
             name = text_in(use, "name")
             found = [
                 CallStarted(call=calls, call_id=text_in(use, "toolUseId"), name=name),
@@ -368,8 +376,9 @@ def _finished(stop_reason: str | None) -> Finished:
 
 def _note_end(observed: Observed, holder: dict[str, Any]) -> None:
     """Record the reason for the end; a guardrail that intervened has a fee of its own."""
-    observed.finish_reason = short_text_in(holder, "stopReason") or None
-    if observed.finish_reason == _GUARDED:
+    reason = short_text_in(holder, "stopReason")
+    observed.note_finish(reason)
+    if reason == _GUARDED:
         observed.note_call(UNITS)
 
 

@@ -41,22 +41,19 @@ class StreamMessage(Struct, frozen=True):
 class MessageSplitter:
     """A splitter that cuts a byte stream into complete messages."""
 
-    __slots__ = ("_broken", "_parts", "_size", "_wanted")
+    __slots__ = ("_parts", "_size", "_wanted")
 
     def __init__(self) -> None:
         """Start without an unfinished message."""
         self._parts: list[bytes] = []
         self._size, self._wanted = 0, _PRELUDE.size
-        self._broken: EventTooLarge | None = None  # raised by the next `feed`
 
     def feed(self, data: bytes) -> list[StreamMessage]:
-        """Return the messages that `data` completes. Raises `EventTooLarge`.
+        """Return the messages that `data` completes. Raises `EventTooLarge`, with the messages
+        before it: the usage may be there.
 
         Pieces are joined once a message can be complete, so that drops cost their length alone.
-        Messages before a broken one count, whatever pieces they come in: the usage may be there.
         """
-        if self._broken is not None:
-            raise self._broken
         self._parts.append(data)
         self._size += len(data)
         if self._size < self._wanted:
@@ -70,9 +67,11 @@ class MessageSplitter:
                 messages.append(_message(buffer[at : at + whole]))
                 at += whole
         except EventTooLarge as broken:
-            if not messages:
-                raise
-            self._broken = broken
+            # Raised in the same turn: a later one may never come, and packets would decide.
+            broken.before, broken.rest = messages, buffer[at:]
+            self._parts = [] if messages else [buffer]
+            self._size, self._wanted = 0, 0
+            raise
         rest = buffer[at:]
         self._parts, self._size, self._wanted = [rest] if rest else [], len(rest), whole
         return messages

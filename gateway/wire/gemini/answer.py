@@ -17,10 +17,11 @@ import msgspec
 
 from gateway.domain.pricing.settlement import UNPRICED_TOOL
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
-from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_SHORT_CHARS,
     MAX_WHOLE_BYTES,
+    arguments_in,
     count_in,
     has_others,
     is_error,
@@ -168,7 +169,7 @@ class GeminiReader:
 def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer, and meter it.
 
-    Raises `UnreadableAnswer` if it is no JSON object, or too large to be read.
+    Raises `UnreadableAnswer` if it has no known shape, or is too large to be read.
     """
     members = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if members is None:
@@ -179,9 +180,11 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.collects_text = True
         note_least(observed, body, usage_in)
     events = list(answer.read(members))
-    is_known = "candidates" in members or object_in(members, "promptFeedback")
-    if not (is_known or usage_object(members) or observed.is_error):
+    # Proto3 leaves out an empty list, so an answer without candidates may have a usage alone.
+    listed = members.get("candidates", [] if usage_object(members) else None)
+    if not (isinstance(listed, list) or object_in(members, "promptFeedback") or observed.is_error):
         note_unknown(observed, body, usage_in)
+        raise UnreadableAnswer(NO_ANSWER)
     events += answer.end(is_whole=True)
     _note_twice(observed, body)
     return events
@@ -351,7 +354,7 @@ class _Answer:
         for name in _SOURCES:
             if object_in(candidate, name):
                 yield Omitted(name=name, choice=number)
-        if word and not choice.is_finished:
+        if word:
             choice.is_finished = True
             self.observed.note_finish(word)
             yield Finished(finish=_finish(word, choice), native=word, choice=number)
@@ -392,7 +395,7 @@ class _Answer:
         self, call: dict[str, Any], signature: str, choice: _Choice, number: int
     ) -> Iterator[AnswerEvent]:
         """Yield the events of one call, which comes whole."""
-        arguments = _encode(object_in(call, "args")).decode()
+        arguments = arguments_in(call, "args")
         name = text_in(call, "name")
         self._note_text(name + arguments, number)
         given = text_in(call, "id")

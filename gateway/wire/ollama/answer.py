@@ -15,9 +15,10 @@ import msgspec
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.domain.residency.stated_place import ELSEWHERE
-from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    arguments_in,
     count_in,
     has_others,
     is_error,
@@ -96,7 +97,7 @@ class OllamaReader:
         text, stand_ins = with_stand_ins(line)
         members, self._last = object_of(text), line
         self._read += 1
-        if members is None:
+        if members is None or not (self._has_begun or _has_shape(members)):
             self.observed.note_unread()
         elif self.observed.is_done:
             with self.observed.behind_end():
@@ -166,7 +167,7 @@ class OllamaReader:
         for call in objects_in(message, "tool_calls"):
             function = object_in(call, "function")
             name, place = text_in(function, "name"), self._calls
-            arguments = _encode(object_in(function, "arguments")).decode()
+            arguments = arguments_in(function, "arguments")
             self._note(name + arguments)
             self._calls += 1
             yield CallStarted(
@@ -216,11 +217,18 @@ def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
     observed.collects_text = True  # its usage may lack a count
-    if not (object_in(members, "message") or has_counts(members) or members.get("error")):
+    if not _has_shape(members):
         note_unknown(observed, body, usage_in)
+        raise UnreadableAnswer(NO_ANSWER)
     events = list(OllamaReader(observed).read(members | {"done": True}))
     _note_twice(observed, body)
     return events
+
+
+def _has_shape(members: dict[str, Any]) -> bool:
+    """Return True if an object has a message or an error, or is the last piece with its counts."""
+    is_last = members.get("done") is True and has_counts(members)
+    return is_last or isinstance(members.get("message"), dict) or is_error(members.get("error"))
 
 
 def _note_twice(observed: Observed, line: bytes) -> None:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from gateway.domain.ids import occurred_at
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.token_estimate import tokens_in
 from gateway.wire.data_urls import is_base64
 from gateway.wire.dialect import AnswerPart, UpstreamRequest
 from gateway.wire.observed import Observed
@@ -186,11 +187,14 @@ class ShownText(Struct):
 
 
 def used(observed: Observed) -> list[Used]:
-    """Return the event of the final usage, none if the upstream reported no usage.
+    """Return the event of the last usage, none if the upstream reported no usage. Of one that the
+    answer went on after, the output counts only if it is no less than the text so far.
 
     A prompt of 0 tokens beside an answer is unknown, as it is for the ledger.
     """
-    usage = observed.final
+    usage, amid = observed.usage, observed.amid
+    if amid is not None and (amid.output_tokens or 0) >= tokens_in(observed.output_bytes):
+        usage = amid
     if usage is None:
         return []
     if usage.lacks_prompt:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from gateway.wire.dialect import AnswerPart, EventTooLarge, UnreadableAnswer
 from gateway.wire.observed import Observed
@@ -12,9 +13,52 @@ from gateway.wire.translation.answer_events import (
     AnswerEvent,
     AnswerReader,
     AnswerWriter,
+    CallStarted,
+    Ended,
     Failed,
+    Finish,
+    Finished,
     LargeEventReader,
+    Used,
 )
+
+# The ends of one choice that its upstream states more than once: the last of these counts.
+_RANKS = (Finish.STOP, Finish.TOOL_CALLS, Finish.LENGTH, Finish.CONTENT_FILTER)
+
+
+class LateEnds(Struct):
+    """Holds the ends of choices back until the stream ends: content may follow an end, and another
+    end, and a writer completes its items at the first one.
+    """
+
+    _held: dict[int, Finished] = {}
+    _callers: set[int] = set()  # the choices with a tool call
+
+    def events(self, events: Iterable[AnswerEvent]) -> Iterator[AnswerEvent]:
+        """Yield the events, one end of each choice behind all its content."""
+        for event in events:
+            if isinstance(event, Finished):
+                known = self._held.get(event.choice)
+                if known is None or _rank(event) >= _rank(known):
+                    self._held[event.choice] = event
+                continue
+            if isinstance(event, CallStarted):
+                self._callers.add(event.choice)
+            elif isinstance(event, Used | Ended | Failed):
+                yield from self._ends()
+            yield event
+
+    def _ends(self) -> Iterator[AnswerEvent]:
+        """Yield the held ends. A plain stop beside a tool call ends with the call."""
+        for choice, end in self._held.items():
+            is_call = end.finish is Finish.STOP and choice in self._callers
+            yield replace(end, finish=Finish.TOOL_CALLS) if is_call else end
+        self._held.clear()
+
+
+def _rank(end: Finished) -> int:
+    """Return the weight of an end against others of its choice."""
+    return _RANKS.index(end.finish)
 
 
 class TranslatedStream(Struct):
@@ -23,6 +67,7 @@ class TranslatedStream(Struct):
     reader: AnswerReader
     writer: AnswerWriter
     _has_failed: bool = False
+    _ends: LateEnds = field(default_factory=LateEnds)
 
     @property
     def content_type(self) -> str:
@@ -38,7 +83,12 @@ class TranslatedStream(Struct):
         """Return the parts of the caller's answer that the upstream's `data` completes. Raises
         `EventTooLarge`.
         """
-        return self._written(self.reader.feed(data))
+        try:
+            events = self.reader.feed(data)
+        except EventTooLarge as problem:
+            problem.before = self._written(problem.before)
+            raise
+        return self._written(events)
 
     def keep_large(self, data: bytes) -> bool:
         """Keep more of an event that was too large for `feed`; return True if `data` ends it.
@@ -64,7 +114,7 @@ class TranslatedStream(Struct):
         usage follows.
         """
         parts: list[AnswerPart] = []
-        for event in () if self._has_failed else events:
+        for event in () if self._has_failed else self._ends.events(events):
             try:
                 parts += self.writer.write((event,))
             except (EventTooLarge, UnreadableAnswer) as problem:

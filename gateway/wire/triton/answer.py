@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import UNREADABLE, TokenUsage
-from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     count_in,
@@ -198,6 +198,7 @@ def generate_events(
     observed.collects_text = observed.collects_text or OUTPUT not in members
     if not (members.keys() & _SHAPE) and not is_error(members.get("error")):
         note_unknown(observed, body, usage_in)
+        raise UnreadableAnswer(NO_ANSWER)
     events = TritonReader(answer_id, most_tokens=most_tokens, observed=observed).whole(members)
     if any(body.count(b'"%b"' % name.encode()) > 1 for name in (INPUT, OUTPUT)):
         note_first_reading(observed, body, usage_in)

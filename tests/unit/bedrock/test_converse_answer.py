@@ -173,7 +173,9 @@ def test_an_error_message_of_the_framing_ends_a_stream() -> None:
 )
 def test_the_end_in_openais_word(word: str, finish: Finish) -> None:
     """The provider's own word stays beside it."""
-    events = converse_events(json.dumps({"stopReason": word}).encode(), seen := Observed())
+    events = converse_events(
+        json.dumps({"output": {"message": {}}, "stopReason": word}).encode(), seen := Observed()
+    )
     assert Finished(finish=finish, native=word) in events
     assert seen.finish_reason == word
 

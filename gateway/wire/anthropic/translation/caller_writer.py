@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
+from uuid import UUID
 
 import msgspec
 from msgspec import Struct
@@ -114,7 +115,7 @@ class MessagesWriter(Struct):
         content, answer_id = Content(), ""
         for event in self._ordered(events):
             if isinstance(event, Failed):
-                return error_body(event.code, event.message)
+                return error_body(event.code, event.message, request_id=self._request_id)
             if isinstance(event, Started):
                 answer_id = event.answer_id
             elif isinstance(event, Finished):
@@ -149,7 +150,7 @@ class MessagesWriter(Struct):
         elif isinstance(event, Used):
             self._used = event
         elif isinstance(event, Failed):
-            yield error_event(event.code, event.message)
+            yield error_event(event.code, event.message, request_id=self._request_id)
         elif isinstance(event, Ended):
             yield from self._blocks.end()
             yield self._last_delta()
@@ -241,6 +242,11 @@ class MessagesWriter(Struct):
         return _end(self._stop_reason, self._stop_sequence) | omitted
 
     @property
+    def _request_id(self) -> str | None:
+        """Return the id of the gateway's own request, which its own start has without hyphens."""
+        return str(UUID(self.own.answer_id)) if self.own.answer_id else None
+
+    @property
     def _stop_reason(self) -> str | None:
         """Return Anthropic's word for the answer's end."""
         finished = self._finished
@@ -248,7 +254,10 @@ class MessagesWriter(Struct):
             return None
         if finished.stop_sequence is not None:
             return "stop_sequence"
-        return finished.native if finished.native in _LEGAL else _WORDS[finished.finish]
+        is_legal = finished.native in _LEGAL and (
+            finished.finish is not Finish.TOOL_CALLS or finished.native != "end_turn"
+        )
+        return finished.native if is_legal else _WORDS[finished.finish]
 
     @property
     def _stop_sequence(self) -> str | None:

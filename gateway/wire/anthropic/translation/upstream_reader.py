@@ -27,9 +27,10 @@ from gateway.wire.anthropic.usage import (
     note_words,
     usage_from_wire,
 )
-from gateway.wire.dialect import UnreadableAnswer
+from gateway.wire.dialect import NO_ANSWER, UnreadableAnswer
 from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
+    arguments_in,
     is_error,
     note_first_reading,
     note_least,
@@ -201,7 +202,7 @@ class MessagesReader:
             CallStarted(call=call, call_id=text_in(block, "id"), name=name)
         ]
         if block.get("input"):
-            arguments = msgspec.json.encode(block["input"]).decode()
+            arguments = arguments_in(block, "input")
             self._note(arguments)
             events.append(CallArguments(call=call, text=arguments))
         return events
@@ -245,7 +246,7 @@ class MessagesReader:
         stop_reason = short_text_in(delta, "stop_reason")
         if not stop_reason:
             return []
-        observed.finish_reason = stop_reason
+        observed.note_finish(stop_reason)
         observed.note_ended(0)
         if observed.final is None:
             observed.note_uncounted()  # the figure at the start is none of the whole answer
@@ -274,14 +275,14 @@ class MessagesReader:
 def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole answer; record its usage, end and text in `observed`.
 
-    Raises `UnreadableAnswer` if it is no JSON object that can be read: something was generated.
+    Raises `UnreadableAnswer` if it is no message that can be read: something was generated.
     """
     message = object_of(body, most_bytes=MAX_WHOLE_BYTES)
     if message is None:
         observed.note_unread()
         if (usage := _usage_in(body)) is not None:
             observed.note_final(usage)
-        raise UnreadableAnswer("no message of its dialect")
+        raise UnreadableAnswer(NO_ANSWER)
     observed.upstream_id = short_text_in(message, "id") or None
     observed.finish_reason = short_text_in(message, "stop_reason") or None
     observed.is_error = is_error(message.get("error"))
@@ -296,11 +297,13 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     events += _contents(objects_in(message, "content"), observed)
     if not observed.has_content and not observed.is_error:
         observed.has_odd = bool(message.get("content")) or is_odd_message(body)
-    if message.get("content") is None and observed.final is None and not observed.is_error:
-        note_unknown(observed, body, _usage_in)
-    observed.is_done = not observed.is_error
     if observed.is_error:
         return events
+    if not isinstance(message.get("content"), list):
+        if observed.final is None:
+            note_unknown(observed, body, _usage_in)
+        raise UnreadableAnswer(NO_ANSWER)
+    observed.is_done = True
     events.append(_finished(observed.finish_reason or "", message))
     return [*events, *used(observed), Ended()]
 
@@ -314,7 +317,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
         kind = text_in(block, "type")
         found: list[AnswerEvent]
         if kind == "tool_use":
-            arguments = msgspec.json.encode(block.get("input") or {}).decode()
+            arguments = arguments_in(block, "input")
             name = text_in(block, "name")
             found = [
                 CallStarted(call=calls, call_id=text_in(block, "id"), name=name),

@@ -137,7 +137,7 @@ class ChoiceReader(Struct):
             found += self._message_events(message, _logprobs_of(choice.logprobs))
             found += self._calls_of(message, is_whole=whole is choice.message)
         word = text_of(choice.finish_reason)
-        if word and self._finished is None:
+        if word:
             for call in self._calls:
                 found += self._start(call)
             finish = _FINISHES.get(word, Finish.STOP)

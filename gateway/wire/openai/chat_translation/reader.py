@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.wire.dialect import AnswerPart, UnreadableAnswer, written
+from gateway.wire.dialect import NO_ANSWER, AnswerPart, UnreadableAnswer, written
 from gateway.wire.foreign_json import MAX_SHORT_CHARS, is_raw_error
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import ChatStream
@@ -117,7 +117,7 @@ class ChatReader(Struct):
 def chat_events(answer: AnswerPart, observed: Observed) -> Sequence[AnswerEvent]:
     """Return the events of a whole chat answer, which `observed` has metered.
 
-    Raises `UnreadableAnswer` for one without choices.
+    Raises `UnreadableAnswer` for one without choices, or a choice without a message.
     """
     body = written(answer, lambda _: None)
     if observed.is_error:
@@ -126,12 +126,14 @@ def chat_events(answer: AnswerPart, observed: Observed) -> Sequence[AnswerEvent]
         read = _decode_answer(without_halves(body))
         choices = decode_few(read.choices, RawChoice)
         found: list[AnswerEvent] = [_started(read)]
+        if not (choices and all(is_there(choice.message) for choice in choices)):
+            raise UnreadableAnswer(NO_ANSWER)
         for choice in choices:
             reader = ChoiceReader(number=number_of(choice.index))
             found += reader.events(choice, native=observed.finish_reason)
             found += reader.close()
     except UNREADABLE:
-        raise UnreadableAnswer("no chat answer") from None
+        raise UnreadableAnswer(NO_ANSWER) from None
     return (*found, *used(observed), Ended())
 
 
