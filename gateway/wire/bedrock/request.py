@@ -20,6 +20,7 @@ from gateway.wire.translation.claude import (
     effort_word,
     is_claude,
     is_forced,
+    leave_one_sampler,
     takes_forced_call,
     takes_sampling,
     thinking_of,
@@ -234,6 +235,7 @@ def _sampling(
     if members.get("temperature", 0) > MOST_TEMPERATURE:
         losses.lose(conversation.name_of("temperature"), why="the range there is 0 to 1")
         del members["temperature"]
+    leave_one_sampler(members, "topP", conversation, losses, model=model)
     if (top_k := members.pop("top_k", None)) is not None:
         if is_claude(model):
             own["top_k"] = top_k

@@ -7,6 +7,7 @@ price map (`supports_adaptive_thinking`, `supports_sampling_params`); both 2026-
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from gateway.wire.translation.conversation import Conversation, Reasoning, ToolChoice, ToolMode
 from gateway.wire.translation.losses import Losses
@@ -17,6 +18,9 @@ _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
 # From here on a request that ends with the model's own text is refused (github.com/langchain-ai/
 # deepagents/issues/1585 and github.com/anomalyco/opencode/issues/29760, at Bedrock; 2026-11-29).
 _NO_PREFILL = (4, 6)
+# From Opus 4.1 on one of temperature and top_p is taken (platform.claude.com/docs, "Migrating to
+# Claude 4.5", and github.com/open-webui/functions/pull/9 for Opus 4.1; 2026-11-29).
+_ONE_SAMPLER = (4, 1)
 # From here on temperature, top_p and top_k are refused, and so is a budget of thinking
 # (github.com/NousResearch/hermes-agent/issues/11137 has the error, 2026-11-24).
 _NO_SAMPLING = _NO_BUDGET = (4, 7)
@@ -50,6 +54,19 @@ def takes_sampling(model: str) -> bool:
     """Return True if a model takes temperature, top_p and top_k."""
     version = _version(model)
     return version is None or version < _NO_SAMPLING
+
+
+def leave_one_sampler(
+    members: dict[str, Any], top_p: str, conversation: Conversation, losses: Losses, *, model: str
+) -> None:
+    """Leave top_p, whose member has the name `top_p`, out beside a temperature if a model refuses
+    both. It is named, and never a reason to refuse: clients send both by default.
+    """
+    version = _version(model)
+    takes_both = not is_claude(model) or (version is not None and version < _ONE_SAMPLER)
+    if "temperature" in members and top_p in members and not takes_both:
+        del members[top_p]
+        losses.leave_out(conversation.name_of("top_p"))
 
 
 def takes_budget(model: str) -> bool:

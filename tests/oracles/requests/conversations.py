@@ -78,11 +78,11 @@ class Drawn:
         return self.random.choices(kinds, k=self.random.choice((0, 1, 1, 2, 3, 5)))
 
     def sampling(self) -> dict[str, Any]:
-        """Return members of sampling that all dialects have."""
+        """Return members of sampling that all dialects have; many clients send both at once."""
         members: dict[str, Any] = {}
         if self.is_rare():
             members["temperature"] = self.random.choice((0, 0.5, 1))
-        if self.is_rare():
+        if self.is_rare() or (members and self.random.random() < 0.5):
             members["top_p"] = self.random.choice((0.1, 1))
         return members
 

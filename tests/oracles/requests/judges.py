@@ -271,6 +271,22 @@ def _messages_rules(body: dict[str, Any]) -> Iterator[str]:
     yield from tool_faults([(one["name"], one["input_schema"]) for one in body.get("tools", ())])
 
 
+def one_sampler(
+    judge: Callable[[dict[str, Any]], list[str]],
+) -> Callable[[dict[str, Any]], list[str]]:
+    """Return the judge of models that take temperature or top_p, by the message of their error
+    (github.com/open-webui/functions/pull/9, platform.claude.com/docs, "Migrating to Claude 4.5").
+    """
+
+    def faults(body: dict[str, Any]) -> list[str]:
+        sampling = body.get("inferenceConfig", body)
+        has_both = "temperature" in sampling and not {"top_p", "topP"}.isdisjoint(sampling)
+        fault = "`temperature` and `top_p` cannot both be specified for this model"
+        return [*judge(body), *([fault] if has_both else [])]
+
+    return faults
+
+
 def without_prefill(
     judge: Callable[[dict[str, Any]], list[str]],
 ) -> Callable[[dict[str, Any]], list[str]]:

@@ -29,6 +29,7 @@ from tests.oracles.requests.judges import (
     converse_faults,
     generate_content_faults,
     messages_faults,
+    one_sampler,
     without_prefill,
 )
 
@@ -62,14 +63,17 @@ CHAT = frozenset({Operation.CHAT})
 TARGETS: dict[str, tuple[Target, Callable[[Any], list[str]]]] = {
     "bedrock-claude": (
         ("bedrock", "eu.anthropic.claude-opus-4-6-v1", TRANSLATED),
-        without_prefill(converse_faults),
+        without_prefill(one_sampler(converse_faults)),
     ),
     "bedrock-nova": (("bedrock", "amazon.nova-pro-v1:0", TRANSLATED), converse_faults),
     "anthropic": (
         ("anthropic", "claude-opus-4-6", TRANSLATED),
-        without_prefill(messages_faults),
+        without_prefill(one_sampler(messages_faults)),
     ),
-    "anthropic-budget": (("anthropic", "claude-sonnet-4-5", TRANSLATED), messages_faults),
+    "anthropic-budget": (
+        ("anthropic", "claude-sonnet-4-5", TRANSLATED),
+        one_sampler(messages_faults),
+    ),
     "gemini": (("gemini", "gemini-3-pro", TRANSLATED), generate_content_faults),
     "gemini-budget": (("gemini", "gemini-2.5-pro", TRANSLATED), generate_content_faults),
     "openai": (("openai", "gpt-5.2", CHAT), chat_faults),

@@ -18,6 +18,7 @@ from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
     is_forced,
+    leave_one_sampler,
     takes_adaptive,
     takes_forced_call,
     takes_sampling,
@@ -202,6 +203,7 @@ def _sampling(
     elif members.get("temperature", 0) > MOST_TEMPERATURE:
         losses.lose(conversation.name_of("temperature"), why="the range there is 0 to 1")
         del members["temperature"]
+    leave_one_sampler(members, "top_p", conversation, losses, model=model)
     stops = [stop for stop in sampling.stop if stop.strip()]
     if len(stops) < len(sampling.stop):
         losses.lose(conversation.name_of("stop"), why="a stop of blanks alone is refused there")
