@@ -39,6 +39,7 @@ from gateway.wire.translation.declared_tools import (
     require_legal_name,
 )
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.schemas import of_grammar
 
 MOST_TEMPERATURE = 1.0
 MOST_STOPS = 2500
@@ -154,7 +155,7 @@ def _tool(spec: ToolSpec, losses: Losses) -> list[dict[str, Any]]:
         tool["description"] = spec.description
     tool["inputSchema"] = {"json": spec.parameters}
     if spec.is_strict:
-        tool["strict"] = True
+        tool |= {"inputSchema": {"json": of_grammar(spec.parameters)}, "strict": True}
     return [{"toolSpec": tool}, *cache_points(spec.cache_control)]
 
 
@@ -166,7 +167,7 @@ def _output_config(conversation: Conversation, losses: Losses) -> dict[str, Any]
     if not is_sent(wanted.schema):
         losses.lose(conversation.name_of("output_format"), why="JSON needs a schema there")
         return {}
-    schema: dict[str, Any] = {"schema": bytes(wanted.schema).decode()}
+    schema: dict[str, Any] = {"schema": bytes(of_grammar(wanted.schema)).decode()}
     if wanted.name:
         schema["name"] = wanted.name
     if wanted.description:

@@ -34,6 +34,22 @@ SCHEMAS: tuple[Any, ...] = (
     },
     {"anyOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"required": ["b"]}]},
     {"type": "object", "properties": {"a": True, "b": {"anyOf": [False, {"type": ["null"]}]}}},
+    {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "age": {"type": "integer", "minimum": 0, "maximum": 150},
+            "tags": {"type": "array", "items": {"type": "string", "minLength": 2}, "minItems": 3},
+            "at": {"type": "string", "format": "date-time", "pattern": "Z$"},
+            "kind": {"allOf": [{"$ref": "#/$defs/kind"}], "default": "a"},
+            "who": {"oneOf": [{"$ref": "#/$defs/who", "description": "A person"}, {"const": 1}]},
+            "more": {"type": "object", "additionalProperties": {"type": "integer"}},
+        },
+        "$defs": {
+            "kind": {"enum": ["a", "b"], "type": "string"},
+            "who": {"properties": {"name": {"type": ["string", "null"], "maxLength": 9}}},
+        },
+    },
 )
 ARGUMENTS = (
     "{}",
@@ -108,7 +124,7 @@ def chat(random: Random) -> dict[str, Any]:
     if drawn.is_rare():
         body["reasoning_effort"] = random.choice(("none", "minimal", "low", "medium", "high"))
     if drawn.is_rare():
-        schema = {"name": "answer", "schema": {"type": "object"}}
+        schema = {"name": "answer", "schema": random.choice(SCHEMAS[2:])}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if drawn.is_rare():
         body["max_completion_tokens"] = random.choice((1, 16, 4000))
@@ -158,6 +174,8 @@ def _function(drawn: Drawn, name: str, *, schema: str) -> dict[str, Any]:
         function["description"] = drawn.text()
     if (drawn_schema := drawn.random.choice(SCHEMAS)) is not None:
         function[schema] = drawn_schema
+    if drawn.is_rare():
+        function["strict"] = True
     return function
 
 
