@@ -65,7 +65,10 @@ class ProviderFacts:
     tools, so that these are declared. `most_call_id_chars` bounds the ids of tool calls, and
     `most_stops` the stops of a chat. `checks_tools`: it refuses a tool with a long name, or with
     alternatives at the top of its schema. `takes_developer`: a message may have that role; else it
-    goes as `system`, which that role replaced. These, `output_limit`,
+    goes as `system`, which that role replaced. `takes_schemas`: an answer may have a schema.
+    `needs_thoughts`: a turn of the model that calls tools goes back with its thoughts.
+    `switches_thinking`: its models think unless `thinking` is disabled, which no effort does, and
+    refuse a forced call while they think. These, `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
     OpenAI's API. `adapts_requests`: a request of an operation that it speaks may have to change for
     it. `native` are the operations that it speaks itself. `company` is set if it differs from the
@@ -106,6 +109,9 @@ class ProviderFacts:
     most_stops: int | None = None
     checks_tools: bool = False
     takes_developer: bool = True
+    takes_schemas: bool = True
+    needs_thoughts: bool = False
+    switches_thinking: bool = False
     base_path: str = ""
     context_length_statuses: frozenset[int] = frozenset()
     overloaded_statuses: frozenset[int] = frozenset()
@@ -365,7 +371,17 @@ _ENTRIES = (
         needs_key=True,
         listed_as="deepseek",
         output_limit=OutputLimit.MAX_TOKENS,
-        sources=("https://platform.deepseek.com/api-docs, 2026-11-24",),
+        takes_developer=False,  # "expected one of `system`, `user`, `assistant`, `tool`"
+        takes_schemas=False,  # `text` and `json_object` alone
+        needs_thoughts=True,
+        switches_thinking=True,
+        sources=(
+            "https://platform.deepseek.com/api-docs, 2026-11-24",
+            "https://api-docs.deepseek.com/guides/thinking_mode.md, 2026-11-29",
+            "https://github.com/deepseek-ai/DeepSeek-V3/issues/1376 (forced calls), 2026-11-29",
+            "https://github.com/llm-exe/llm-exe/issues/662 (schemas), 2026-11-29",
+            "https://github.com/theopenco/llmgateway/pull/3462 (developer), 2026-11-29",
+        ),
     ),
     ProviderFacts(
         name="openrouter",

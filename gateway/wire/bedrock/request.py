@@ -19,7 +19,6 @@ from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
     is_claude,
-    is_forced,
     leave_one_sampler,
     takes_forced_call,
     takes_sampling,
@@ -31,6 +30,7 @@ from gateway.wire.translation.conversation import (
     Sampling,
     ToolMode,
     ToolSpec,
+    is_forced,
 )
 from gateway.wire.translation.declared_tools import (
     called_tools,

@@ -9,7 +9,13 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from gateway.wire.translation.conversation import Conversation, Reasoning, ToolChoice, ToolMode
+from gateway.wire.translation.conversation import (
+    Conversation,
+    Reasoning,
+    ToolChoice,
+    ToolMode,
+    is_forced,
+)
 from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.thinking_budget import half_of, leaves_room
 
@@ -92,11 +98,6 @@ def choice_for(conversation: Conversation, losses: Losses, *, model: str) -> Too
         why=f"{model} always thinks, which a forced tool call leaves no room for",
     )
     return ToolChoice(mode=ToolMode.AUTO)
-
-
-def is_forced(choice: ToolChoice | None) -> bool:
-    """Return True if the model must call a tool."""
-    return choice is not None and choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
 
 
 def is_claude(model: str) -> bool:

@@ -17,6 +17,7 @@ from tests.oracles.requests.judges import SPECS, schema_faults, tool_faults
 _CHAT, _RESPONSE = "CreateChatCompletionRequest", "CreateResponse"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MOST_CALL_ID_CHARS = 40
+_DEEPSEEK_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 
 
 @cache
@@ -102,6 +103,32 @@ def _chat_rules(body: dict[str, Any]) -> Iterator[str]:
         yield "object schema missing properties"
     if not functions and ("tools" in body or "tool_choice" in body):
         yield "'tool_choice' is only allowed when 'tools' are specified"
+
+
+def deepseek_faults(body: dict[str, Any]) -> list[str]:
+    """Return the rules of DeepSeek's chats that a request breaks, by its messages of them
+    (api-docs.deepseek.com/guides/thinking_mode, github.com/deepseek-ai/DeepSeek-V3/issues/1376,
+    github.com/llm-exe/llm-exe/issues/662, github.com/theopenco/llmgateway/pull/3462; read
+    2026-11-29).
+    """
+    return list(_deepseek_rules(body))
+
+
+def _deepseek_rules(body: dict[str, Any]) -> Iterator[str]:
+    """Yield the broken rules of DeepSeek."""
+    thinks = body.get("thinking", {}).get("type") != "disabled"
+    choice = body.get("tool_choice", "auto")
+    if thinks and (isinstance(choice, dict) or choice == "required"):
+        yield "Thinking mode does not support this tool_choice"
+    if body.get("response_format", {}).get("type") not in (None, "text", "json_object"):
+        yield "This response_format type is unavailable now"
+    if body.get("reasoning_effort") not in (None, *_DEEPSEEK_EFFORTS):
+        yield "an effort that it has not"
+    for message in body["messages"]:
+        if message["role"] not in ("system", "user", "assistant", "tool"):
+            yield f"unknown variant `{message['role']}`"
+        if thinks and "tool_calls" in message and "reasoning_content" not in message:
+            yield "The `reasoning_content` in the thinking mode must be passed back to the API."
 
 
 def responses_faults(body: dict[str, Any]) -> list[str]:

@@ -196,6 +196,13 @@ def responses(random: Random) -> dict[str, Any]:
         ]
     if drawn.is_rare():
         body["reasoning"] = {"effort": random.choice(("none", "low", "high"))}
+    if drawn.tools and drawn.is_rare():
+        body["tool_choice"] = random.choice(
+            ("required", {"type": "function", "name": drawn.tools[0]})
+        )
+    if drawn.is_rare():
+        form = {"type": "json_schema", "name": "answer", "schema": random.choice(SCHEMAS[2:])}
+        body["text"] = {"format": form}
     return body
 
 
@@ -247,6 +254,14 @@ def messages(random: Random) -> dict[str, Any]:
         ]
     if drawn.is_rare():
         body["stop_sequences"] = random.choice((["END"], ["\n", "x"], ["1", "2", "3", "4", "5"]))
+    if drawn.is_rare():
+        enabled = {"type": "enabled", "budget_tokens": 1024}
+        body["thinking"] = random.choice(({"type": "disabled"}, enabled, {"type": "adaptive"}))
+    if drawn.tools and drawn.is_rare():
+        body["tool_choice"] = random.choice(({"type": "any"}, {"type": "auto"}))
+    if drawn.is_rare():
+        form = {"type": "json_schema", "schema": random.choice(SCHEMAS[2:])}
+        body["output_config"] = {"format": form}
     return body
 
 

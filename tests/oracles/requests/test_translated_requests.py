@@ -21,6 +21,7 @@ from tests import factories
 from tests.answers import at_once
 from tests.oracles.requests.chat_judges import (
     chat_faults,
+    deepseek_faults,
     ollama_faults,
     responses_faults,
 )
@@ -77,6 +78,7 @@ TARGETS: dict[str, tuple[Target, Callable[[Any], list[str]]]] = {
     "gemini": (("gemini", "gemini-3-pro", TRANSLATED), generate_content_faults),
     "gemini-budget": (("gemini", "gemini-2.5-pro", TRANSLATED), generate_content_faults),
     "openai": (("openai", "gpt-5.2", CHAT), chat_faults),
+    "deepseek": (("deepseek", "deepseek-v4-pro", CHAT), deepseek_faults),
     "ollama": (("ollama", "llama4", TRANSLATED), ollama_faults),
 }
 

@@ -17,7 +17,6 @@ from gateway.wire.translation.alternating_turns import system_of
 from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
-    is_forced,
     leave_one_sampler,
     takes_adaptive,
     takes_forced_call,
@@ -33,6 +32,7 @@ from gateway.wire.translation.conversation import (
     ToolChoice,
     ToolMode,
     ToolSpec,
+    is_forced,
 )
 from gateway.wire.translation.declared_tools import (
     declared_tools,

@@ -3,7 +3,7 @@
 A message of text alone has it as one string, its pieces on lines of their own: several servers read
 a string alone (DeepSeek's, templates for text), and the others join pieces the same way (vLLM's
 `chat_utils.py`, llama.cpp's `chat.cpp`, Anthropic's chat endpoint). Thoughts of earlier turns are
-not sent: no provider reads those of another one.
+sent to a provider that needs its own ones back: none reads those of another one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,
     Media,
-    OutputFormat,
     Role,
     TextPart,
+    Thought,
     ToolCall,
     ToolMode,
     ToolResult,
     ToolSpec,
+    is_forced,
 )
 from gateway.wire.translation.declared_tools import (
     called_tools,
@@ -66,14 +67,16 @@ def write_chat_request(
     for spec in (*conversation.tools, *called_tools(conversation)) if facts.checks_tools else ():
         require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
     sampling = conversation.sampling
+    thinks = _thinks(conversation, losses, facts)
     body: dict[str, Any] = {
         "model": model,
-        "messages": _messages(conversation, losses),
+        "messages": _messages(conversation, losses, facts),
         "tools": [_tool(tool, losses, facts) for tool in conversation.tools] or None,
         "tool_choice": _tool_choice(conversation),
         "parallel_tool_calls": conversation.has_parallel_calls if conversation.tools else None,
-        "response_format": _response_format(conversation.output_format),
-        "reasoning_effort": _effort(conversation),
+        "response_format": _response_format(conversation, losses, facts),
+        "reasoning_effort": _effort(conversation) if thinks else None,
+        "thinking": None if thinks else {"type": "disabled"},
         maximum_member: conversation.most_tokens,
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -111,7 +114,9 @@ def _lose(conversation: Conversation, losses: Losses, *, takes_top_k: bool) -> N
         losses.lose("is_error", why="a tool message has text alone")
 
 
-def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+def _messages(
+    conversation: Conversation, losses: Losses, facts: ProviderFacts
+) -> list[dict[str, Any]]:
     """Return the messages of a chat. The results of calls follow them at once, because servers
     refuse anything between them; text that stood there follows the last result.
     """
@@ -122,7 +127,7 @@ def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]
     later: list[dict[str, Any]] = []
     for turn in paired(conversation.turns, legal_id=_id, takes_unknown=True):
         if turn.role is Role.ASSISTANT:
-            found += [*later, _assistant_message(turn, losses)]
+            found += [*later, _assistant_message(turn, losses, facts)]
             later = []
             unanswered = {part.call_id for part in turn.parts if isinstance(part, ToolCall)}
             continue
@@ -165,7 +170,9 @@ def _result_text(result: ToolResult, losses: Losses) -> str:
     return _joined(part for part in result.parts if isinstance(part, TextPart))
 
 
-def _assistant_message(turn: ConversationTurn, losses: Losses) -> dict[str, Any]:
+def _assistant_message(
+    turn: ConversationTurn, losses: Losses, facts: ProviderFacts
+) -> dict[str, Any]:
     """Return an earlier answer of the model as a message."""
     for part in turn.parts:
         if isinstance(part, Media):
@@ -175,6 +182,11 @@ def _assistant_message(turn: ConversationTurn, losses: Losses) -> dict[str, Any]
     refusals = [part for part in texts if part.is_refusal]
     calls = [_call(part) for part in turn.parts if isinstance(part, ToolCall)]
     message: dict[str, Any] = {"role": "assistant", "content": _joined(words) if words else None}
+    if facts.needs_thoughts:
+        # Without the member the whole request is refused; a turn of another model may have none.
+        thoughts = [part for part in turn.parts if isinstance(part, Thought)]
+        own = [one for one in thoughts if one.text and not one.signature]
+        message["reasoning_content"] = _joined(own)
     if refusals:
         message["refusal"] = _joined(refusals)
     if calls:
@@ -206,7 +218,7 @@ def _content(parts: list[TextPart | Media], losses: Losses) -> str | list[dict[s
     return "\n".join(part["text"] for part in found)
 
 
-def _joined(parts: Iterable[TextPart]) -> str:
+def _joined(parts: Iterable[TextPart | Thought]) -> str:
     """Return pieces of text as one."""
     return "\n".join(part.text for part in parts)
 
@@ -245,12 +257,18 @@ def _tool_choice(conversation: Conversation) -> str | dict[str, Any] | None:
     return choice.mode.value
 
 
-def _response_format(wanted: OutputFormat | None) -> dict[str, Any] | None:
-    """Return the wanted form of the answer."""
+def _response_format(
+    conversation: Conversation, losses: Losses, facts: ProviderFacts
+) -> dict[str, Any] | None:
+    """Return the wanted form of the answer; lose a schema that the provider refuses."""
+    wanted = conversation.output_format
     if wanted is None:
         return None
     if wanted.schema is NO_JSON:
         return {"type": "json_object"}
+    if not facts.takes_schemas:
+        losses.lose(conversation.name_of("output_format"), why="it takes JSON without a schema")
+        return None
     schema = {
         "name": wanted.name or "answer",
         "description": wanted.description or None,
@@ -258,6 +276,24 @@ def _response_format(wanted: OutputFormat | None) -> dict[str, Any] | None:
         "strict": wanted.is_strict,
     }
     return {"type": "json_schema", "json_schema": known(schema)}
+
+
+def _thinks(conversation: Conversation, losses: Losses, facts: ProviderFacts) -> bool:
+    """Return True unless a provider's switch of thinking is turned off, as the caller wishes or as
+    a forced call needs it; then another wish about reasoning is lost.
+    """
+    if not facts.switches_thinking:
+        return True
+    effort = _effort(conversation)
+    if effort == "none":
+        return False
+    if not (is_forced(conversation.tool_choice) and conversation.tools):
+        return True
+    wish = conversation.reasoning
+    if effort is not None or (wish is not None and wish.is_adaptive):
+        name = conversation.name_of("reasoning")
+        losses.lose(name, why="a forced tool call leaves no room for reasoning")
+    return False
 
 
 def _effort(conversation: Conversation) -> str | None:
