@@ -14,6 +14,7 @@ import pytest
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import FieldLoss
+from gateway.domain.providers.table import PROVIDERS
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.providers.registry import build_providers
@@ -22,6 +23,7 @@ from tests.answers import at_once
 from tests.oracles.requests.chat_judges import (
     chat_faults,
     deepseek_faults,
+    mistral_faults,
     ollama_faults,
     responses_faults,
 )
@@ -52,6 +54,7 @@ def sent_to(target: Target, read: RequestBody) -> Any:
         model=model,
         native=native,
         untranslatable=FieldLoss.DROP,
+        output_limit=PROVIDERS[provider].output_limit,
     )
     adapter = ADAPTERS[provider]
     translation = adapter.translate(one, read)
@@ -79,6 +82,7 @@ TARGETS: dict[str, tuple[Target, Callable[[Any], list[str]]]] = {
     "gemini-budget": (("gemini", "gemini-2.5-pro", TRANSLATED), generate_content_faults),
     "openai": (("openai", "gpt-5.2", CHAT), chat_faults),
     "deepseek": (("deepseek", "deepseek-v4-pro", CHAT), deepseek_faults),
+    "mistral": (("mistral", "mistral-large-latest", CHAT), mistral_faults),
     "ollama": (("ollama", "llama4", TRANSLATED), ollama_faults),
 }
 

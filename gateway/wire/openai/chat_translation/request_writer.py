@@ -43,7 +43,6 @@ from gateway.wire.translation.schemas import with_properties
 MOST_USER_CHARS = 64  # OpenAI refuses a longer `safety_identifier` (its description, 2026-08-21)
 MOST_TOOL_NAME_CHARS = 64  # OpenAI's, too
 _ANY_SERVER = PROVIDERS[OPENAI_COMPATIBLE]
-TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
 # Bounds of reasoning as OpenAI's words, from the limits of litellm 1.106.2
 # (`litellm_core_utils/reasoning_effort_utils.py` and `constants.py`, read 2026-11-24).
 _EFFORTS_BELOW_TOKENS = ((1, "none"), (1_024, "minimal"), (2_048, "low"), (4_096, "medium"))
@@ -90,7 +89,7 @@ def write_chat_request(
         "logprobs": None if sampling.top_logprobs is None else True,
         "top_logprobs": sampling.top_logprobs or None,
         "n": conversation.choices if conversation.choices > 1 else None,
-        "service_tier": _tier(conversation, losses),
+        "service_tier": _tier(conversation, losses, facts),
         "user": _user(conversation, losses),
         "prompt_cache_key": conversation.cache_key,
         "verbosity": conversation.verbosity,
@@ -134,11 +133,16 @@ def _messages(
         results = [part for part in turn.parts if isinstance(part, ToolResult)]
         found += [_result(one, losses) for one in results]
         unanswered.difference_update(one.call_id for one in results)
-        later += _user_messages(turn, losses)
+        later += _user_messages(turn, losses, facts)
         if not unanswered:
             found += later
             later = []
-    return [*found, *later] or [{"role": "user", "content": FILLER}]
+    found = [*found, *later] or [{"role": "user", "content": FILLER}]
+    if not facts.takes_late_system and found[-1]["role"] == "system":
+        found[-1]["role"] = "user"  # nothing else was sent, and no answer follows a system's text
+    if facts.marks_prefix and found[-1]["role"] == "assistant":
+        found[-1]["prefix"] = True
+    return found
 
 
 def _id(call_id: str) -> str:
@@ -146,13 +150,15 @@ def _id(call_id: str) -> str:
     return call_id or "call"
 
 
-def _user_messages(turn: ConversationTurn, losses: Losses) -> list[dict[str, Any]]:
+def _user_messages(
+    turn: ConversationTurn, losses: Losses, facts: ProviderFacts
+) -> list[dict[str, Any]]:
     """Return the message of one turn of the user, none if it has only results of tools."""
     parts = [part for part in turn.parts if isinstance(part, TextPart | Media)]
     if not parts:
         return []
-    role = "system" if turn.is_instruction else "user"
-    message = {"role": role, "content": _content(parts, losses)}
+    role = "system" if turn.is_instruction and facts.takes_late_system else "user"
+    message = {"role": role, "content": _content(parts, losses, facts)}
     return [message | ({"name": turn.name} if turn.name else {})]
 
 
@@ -205,13 +211,17 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return written
 
 
-def _content(parts: list[TextPart | Media], losses: Losses) -> str | list[dict[str, Any]]:
+def _content(
+    parts: list[TextPart | Media], losses: Losses, facts: ProviderFacts
+) -> str | list[dict[str, Any]]:
     """Return the content of a message: a string if it is text alone."""
     found: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, TextPart):
             found.append({"type": "text", "text": part.text})
-        elif (media := media_part(part, losses)) is not None:
+        elif (
+            media := media_part(part, losses, documents_by_url=facts.documents_by_url)
+        ) is not None:
             found.append(media)
     if any(part["type"] != "text" for part in found):
         return found
@@ -307,10 +317,12 @@ def _effort(conversation: Conversation) -> str | None:
     return next((word for most, word in _EFFORTS_BELOW_TOKENS if budget_tokens < most), "high")
 
 
-def _tier(conversation: Conversation, losses: Losses) -> str | None:
-    """Return the service tier, if OpenAI has its word."""
+def _tier(conversation: Conversation, losses: Losses, facts: ProviderFacts) -> str | None:
+    """Return the service tier, if the provider has its word."""
     tier = conversation.service_tier
-    if tier is not None and tier not in TIERS:
+    if tier == "default" and "standard_only" in facts.tiers:
+        return "standard_only"  # the same, in Anthropic's and Mistral's word
+    if tier is not None and tier not in facts.tiers:
         losses.lose_values(conversation, "service_tier")
         return None
     return tier
