@@ -253,7 +253,9 @@ def messages(random: Random) -> dict[str, Any]:
             for name in drawn.tools
         ]
     if drawn.is_rare():
-        body["stop_sequences"] = random.choice((["END"], ["\n", "x"], ["1", "2", "3", "4", "5"]))
+        body["stop_sequences"] = random.choice(
+            (["END"], ["\n", "x"], ["1", "2", "3", "4", "5", "6"])
+        )
     if drawn.is_rare():
         enabled = {"type": "enabled", "budget_tokens": 1024}
         body["thinking"] = random.choice(({"type": "disabled"}, enabled, {"type": "adaptive"}))

@@ -344,6 +344,23 @@ def without_prefill(
     return faults
 
 
+def thinking_of(
+    judge: Callable[[dict[str, Any]], list[str]], *taken: int | str
+) -> Callable[[dict[str, Any]], list[str]]:
+    """Return the judge of a model of Gemini that takes a budget from the first of `taken` on or,
+    by the words, these levels (docs.cloud.google.com, "Thinking"; read 2026-11-29).
+    """
+
+    def faults(body: dict[str, Any]) -> list[str]:
+        config = body.get("generationConfig", {}).get("thinkingConfig", {})
+        budget, level = config.get("thinkingBudget", -1), config.get("thinkingLevel")
+        is_low = isinstance(taken[0], int) and -1 < budget < taken[0]
+        is_odd = level is not None and level not in taken
+        return [*judge(body), *(["the thinking is not supported"] if is_low or is_odd else [])]
+
+    return faults
+
+
 def generate_content_faults(body: dict[str, Any]) -> list[str]:
     """Return the rules of Gemini that a request breaks: its discovery document's, and the messages
     of its errors about turns and calls.
@@ -354,6 +371,8 @@ def generate_content_faults(body: dict[str, Any]) -> list[str]:
 def _gemini_rules(body: dict[str, Any]) -> Iterator[str]:
     """Yield the broken rules of Gemini beside its types."""
     contents = body["contents"]
+    if len(body.get("generationConfig", {}).get("stopSequences", ())) > 5:
+        yield "more than 5 stop sequences"
     if not contents or contents[0]["role"] != "user":
         yield "the first turn is not the user's"
     calls_before = 0

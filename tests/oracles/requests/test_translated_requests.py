@@ -33,6 +33,7 @@ from tests.oracles.requests.judges import (
     generate_content_faults,
     messages_faults,
     one_sampler,
+    thinking_of,
     without_prefill,
 )
 
@@ -78,8 +79,14 @@ TARGETS: dict[str, tuple[Target, Callable[[Any], list[str]]]] = {
         ("anthropic", "claude-sonnet-4-5", TRANSLATED),
         one_sampler(messages_faults),
     ),
-    "gemini": (("gemini", "gemini-3-pro", TRANSLATED), generate_content_faults),
-    "gemini-budget": (("gemini", "gemini-2.5-pro", TRANSLATED), generate_content_faults),
+    "gemini": (
+        ("gemini", "gemini-3-pro", TRANSLATED),
+        thinking_of(generate_content_faults, "LOW", "HIGH"),
+    ),
+    "gemini-budget": (
+        ("gemini", "gemini-2.5-pro", TRANSLATED),
+        thinking_of(generate_content_faults, 128),
+    ),
     "openai": (("openai", "gpt-5.2", CHAT), chat_faults),
     "deepseek": (("deepseek", "deepseek-v4-pro", CHAT), deepseek_faults),
     "mistral": (("mistral", "mistral-large-latest", CHAT), mistral_faults),
