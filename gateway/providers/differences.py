@@ -70,7 +70,7 @@ def with_known_messages(deployment: Deployment, read: RequestBody) -> RequestBod
         return read
     messages = known = read.body[place.start : place.end]
     if has_results and facts.most_call_id_chars is not None:
-        known = with_short_ids(known, facts.most_call_id_chars)
+        known = with_short_ids(known, facts.most_call_id_chars, is_exact=facts.exact_call_ids)
     if has_role:
         known = _DEVELOPER.sub(rb'\1"system"', known)
     if known == messages:

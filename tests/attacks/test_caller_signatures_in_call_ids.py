@@ -32,6 +32,13 @@ def response(call_id: str) -> bytes:
     return json.dumps({"model": "m", "input": [item]}).encode()
 
 
+def message(call_id: str) -> bytes:
+    """Return a request of messages with the same call."""
+    block = {"type": "tool_use", "id": call_id, "name": "f", "input": {}}
+    turn = {"role": "assistant", "content": [block]}
+    return json.dumps({"model": "m", "max_tokens": 9, "messages": [turn]}).encode()
+
+
 def escaped(body: bytes, letter: str) -> bytes:
     """Return the body with a JSON escape in the mark or the member that shows a signature."""
     for word in (MARK, "extra_content"):
@@ -49,8 +56,13 @@ def escaped(body: bytes, letter: str) -> bytes:
         (Operation.CHAT, escaped(chat("call_1", extra_content=IN_A_MEMBER), "x")),
         (Operation.RESPONSES, response(SIGNED_ID)),
         (Operation.RESPONSES, escaped(response(SIGNED_ID), "t")),
+        (Operation.MESSAGES, message(SIGNED_ID)),
+        (Operation.MESSAGES, escaped(message(SIGNED_ID), "t")),
     ],
-    ids=["chat", "escaped", "member", "escaped member", "response", "escaped response"],
+    ids=[
+        *("chat", "escaped", "member", "escaped member", "response", "escaped response"),
+        *("message", "escaped message"),
+    ],
 )
 def test_a_signature_of_a_call_counts_as_other_sealed_thoughts(
     operation: Operation, body: bytes
@@ -64,8 +76,12 @@ def test_a_signature_of_a_call_counts_as_other_sealed_thoughts(
 
 @pytest.mark.parametrize(
     ("operation", "body"),
-    [(Operation.CHAT, chat("call_1")), (Operation.RESPONSES, response("call_1"))],
-    ids=["chat", "response"],
+    [
+        (Operation.CHAT, chat("call_1")),
+        (Operation.RESPONSES, response("call_1")),
+        (Operation.MESSAGES, message("call_1")),
+    ],
+    ids=["chat", "response", "message"],
 )
 def test_a_call_without_a_signature_is_held_as_before(operation: Operation, body: bytes) -> None:
     facts = read(body, operation).facts

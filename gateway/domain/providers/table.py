@@ -33,6 +33,9 @@ class OutputLimit(StrEnum):
 _LIMIT_MEMBERS = ("max_tokens", "max_completion_tokens")
 
 
+OPENAI_TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
+
+
 class RunningUsage(StrEnum):
     """The member that asks an upstream for its running usage, on every chunk of a stream."""
 
@@ -62,10 +65,17 @@ class ProviderFacts:
     None if it does not. `base_path` completes an address without a path. `refuses` are members
     of OpenAI's requests that make it refuse them. `needs_tool_choice`: without the member it
     calls no tool. `needs_declared_tools`: it refuses calls in earlier turns of a request without
-    tools, so that these are declared. `most_call_id_chars` bounds the ids of tool calls, and
+    tools, so that these are declared. `most_call_id_chars` bounds the ids of tool calls, which have
+    just as many letters and digits if `exact_call_ids`, and
     `most_stops` the stops of a chat. `checks_tools`: it refuses a tool with a long name, or with
     alternatives at the top of its schema. `takes_developer`: a message may have that role; else it
-    goes as `system`, which that role replaced. These, `output_limit`,
+    goes as `system`, which that role replaced. `takes_schemas`: an answer may have a schema.
+    `needs_thoughts`: a turn of the model that calls tools goes back with its thoughts.
+    `takes_late_system`: system messages may stand between turns. `marks_prefix`: it continues a
+    last turn of the model that is marked by `prefix`, and refuses any other. `documents_by_url`:
+    the part of a document is a `document_url`. `tiers` are the service tiers of its chats.
+    `switches_thinking`: its models think unless `thinking` is disabled, which no effort does, and
+    refuse a forced call while they think. These, `output_limit`,
     `takes_stream_options` and the statuses with a meaning of their own are differences from
     OpenAI's API. `adapts_requests`: a request of an operation that it speaks may have to change for
     it. `native` are the operations that it speaks itself. `company` is set if it differs from the
@@ -103,9 +113,17 @@ class ProviderFacts:
     needs_tool_choice: bool = False
     needs_declared_tools: bool = False
     most_call_id_chars: int | None = None
+    exact_call_ids: bool = False
     most_stops: int | None = None
     checks_tools: bool = False
     takes_developer: bool = True
+    takes_late_system: bool = True
+    marks_prefix: bool = False
+    documents_by_url: bool = False
+    tiers: frozenset[str] = OPENAI_TIERS
+    takes_schemas: bool = True
+    needs_thoughts: bool = False
+    switches_thinking: bool = False
     base_path: str = ""
     context_length_statuses: frozenset[int] = frozenset()
     overloaded_statuses: frozenset[int] = frozenset()
@@ -344,11 +362,20 @@ _ENTRIES = (
         # It refuses members that it does not know; its last chunk has usage anyway.
         output_limit=OutputLimit.MAX_TOKENS,
         takes_stream_options=False,
-        refuses=frozenset({"logit_bias", "seed", "store", "user"}),
+        refuses=_OF_ITS_PLATFORM - {"metadata", "prediction", "prompt_cache_key", "service_tier"}
+        | {"logit_bias", "seed", "user"},
+        # "Tool call id was X but must be a-z, A-Z, 0-9, with a length of 9", of most models.
+        most_call_id_chars=9,
+        exact_call_ids=True,
+        takes_late_system=False,
+        marks_prefix=True,
+        documents_by_url=True,
+        tiers=frozenset({"auto", "standard_only"}),
         takes_developer=False,  # mistralai 3.7.0: system, user, assistant, tool
         sources=(
             "https://docs.mistral.ai/studio/regional-inference, 2026-11-24",
             "mistralai 3.7.0, models/chatcompletionstreamrequest.py",
+            "mistral_common 1.13.1, protocol/instruct/validator.py, 2026-11-29",
             _STOPPING,
         ),
     ),
@@ -365,7 +392,17 @@ _ENTRIES = (
         needs_key=True,
         listed_as="deepseek",
         output_limit=OutputLimit.MAX_TOKENS,
-        sources=("https://platform.deepseek.com/api-docs, 2026-11-24",),
+        takes_developer=False,  # "expected one of `system`, `user`, `assistant`, `tool`"
+        takes_schemas=False,  # `text` and `json_object` alone
+        needs_thoughts=True,
+        switches_thinking=True,
+        sources=(
+            "https://platform.deepseek.com/api-docs, 2026-11-24",
+            "https://api-docs.deepseek.com/guides/thinking_mode.md, 2026-11-29",
+            "https://github.com/deepseek-ai/DeepSeek-V3/issues/1376 (forced calls), 2026-11-29",
+            "https://github.com/llm-exe/llm-exe/issues/662 (schemas), 2026-11-29",
+            "https://github.com/theopenco/llmgateway/pull/3462 (developer), 2026-11-29",
+        ),
     ),
     ProviderFacts(
         name="openrouter",

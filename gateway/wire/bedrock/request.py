@@ -19,7 +19,7 @@ from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
     is_claude,
-    is_forced,
+    leave_one_sampler,
     readable_stops,
     takes_forced_call,
     takes_sampling,
@@ -31,6 +31,7 @@ from gateway.wire.translation.conversation import (
     Sampling,
     ToolMode,
     ToolSpec,
+    is_forced,
 )
 from gateway.wire.translation.declared_tools import (
     called_tools,
@@ -39,6 +40,7 @@ from gateway.wire.translation.declared_tools import (
     require_legal_name,
 )
 from gateway.wire.translation.losses import Losses
+from gateway.wire.translation.schemas import of_grammar
 
 MOST_TEMPERATURE = 1.0
 MOST_STOPS = 2500
@@ -162,7 +164,7 @@ def _tool(spec: ToolSpec, conversation: Conversation, losses: Losses) -> list[di
         tool["description"] = spec.description
     tool["inputSchema"] = {"json": spec.parameters}
     if spec.is_strict:
-        tool["strict"] = True
+        tool |= {"inputSchema": {"json": of_grammar(spec.parameters)}, "strict": True}
     return [{"toolSpec": tool}, *cache_points(spec.cache_control)]
 
 
@@ -174,7 +176,7 @@ def _output_config(conversation: Conversation, losses: Losses) -> dict[str, Any]
     if not is_sent(wanted.schema):
         losses.lose(conversation.name_of("output_format"), why="JSON needs a schema there")
         return {}
-    schema: dict[str, Any] = {"schema": bytes(wanted.schema).decode()}
+    schema: dict[str, Any] = {"schema": bytes(of_grammar(wanted.schema)).decode()}
     if wanted.name:
         schema["name"] = wanted.name
     if wanted.description:
@@ -243,6 +245,7 @@ def _sampling(
     if members.get("temperature", 0) > MOST_TEMPERATURE:
         losses.lose(conversation.name_of("temperature"), why="the range there is 0 to 1")
         del members["temperature"]
+    leave_one_sampler(members, "topP", conversation, losses, model=model)
     if (top_k := members.pop("top_k", None)) is not None:
         if is_claude(model):
             own["top_k"] = top_k

@@ -28,6 +28,7 @@ from gateway.wire.translation.schemas import described
 GENERATION = "generationConfig"
 _THINKING = "thinkingConfig"
 MAXIMUM = "maxOutputTokens"  # thoughts count inside it
+MOST_STOPS = 5  # ai.google.dev/api/generate-content, `GenerationConfig`, 2026-11-29
 # Gemini has no member for these values.
 _NO_PLACE = ("min_p", "logit_bias", "user", "cache_key", "verbosity")
 _MODES = {
@@ -128,7 +129,7 @@ def _generation(conversation: Conversation, losses: Losses) -> dict[str, Any]:
         "seed": sampling.seed,
         "presencePenalty": sampling.presence_penalty,
         "frequencyPenalty": sampling.frequency_penalty,
-        "stopSequences": list(sampling.stop) or None,
+        "stopSequences": _stops(conversation, losses) or None,
         "candidateCount": conversation.choices if conversation.choices > 1 else None,
         "responseLogprobs": None if sampling.top_logprobs is None else True,
         "logprobs": sampling.top_logprobs or None,
@@ -137,6 +138,15 @@ def _generation(conversation: Conversation, losses: Losses) -> dict[str, Any]:
     if conversation.output_format is not None:
         named |= _format(conversation.output_format, conversation, losses)
     return {name: value for name, value in named.items() if value is not None}
+
+
+def _stops(conversation: Conversation, losses: Losses) -> list[str]:
+    """Return the stops, none if there are more than Gemini takes. An empty one stops nothing."""
+    stops = [stop for stop in conversation.sampling.stop if stop]
+    if len(stops) > MOST_STOPS:
+        losses.lose(conversation.name_of("stop"), why=f"more than {MOST_STOPS}")
+        return []
+    return stops
 
 
 def _format(

@@ -18,6 +18,10 @@ from gateway.wire.translation.thinking_budget import half_of, leaves_room
 _WITH_BUDGETS = re.compile(r"gemini-(?:1|2)[.-]")
 _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 24_576}
 _LEVELS = {"minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "XHIGH"}
+# 3 Pro has two levels, for which Google's own OpenAI endpoint takes these words; MINIMAL is of some
+# Flash models (docs.cloud.google.com, "Thinking", and hexdocs.pm/gemini_ex; 2026-11-29).
+_OF_3_PRO = {"minimal": "LOW", "low": "LOW", "medium": "HIGH", "high": "HIGH"}
+_WITH_MINIMAL = re.compile(r"gemini-3(?:\.[56])?-flash")
 AUTOMATIC = -1
 _BUDGET = "thinkingBudget"
 # Of 2.5 Pro, which cannot be kept from thinking, and of 2.5 Flash-Lite; Flash has none
@@ -75,16 +79,34 @@ def _most_budget(model: str, maximum: int) -> int:
     the model can be kept from thinking.
     """
     least = _LEAST_OF_LITE if "lite" in model else _LEAST
-    return half_of(maximum, least=least) or (least if "pro" in model else 0)
+    return half_of(maximum, least=least) or (least if _always_thinks(model) else 0)
+
+
+def _always_thinks(model: str) -> bool:
+    """Return True for a model with budgets that refuses a budget of 0."""
+    return "pro" in model
+
+
+def _levels(model: str) -> dict[str, str]:
+    """Return the level of each word of effort at a model with levels."""
+    if "gemini-3-pro" in model:
+        return _OF_3_PRO
+    return _LEVELS if _WITH_MINIMAL.search(model) else {**_LEVELS, "minimal": "LOW"}
 
 
 def _effort(
     effort: str, conversation: Conversation, losses: Losses, *, model: str
 ) -> dict[str, Any]:
     """Return the member for a word of effort, none if the model has no such step."""
+    if takes_budgets(model) and effort == "none" and _always_thinks(model):
+        losses.lose(
+            conversation.name_of("reasoning"),
+            why=f"{model} always thinks; {_LEAST} tokens are its least",
+        )
+        return {_BUDGET: _LEAST}
     if takes_budgets(model) and effort in _BUDGETS:
         return {_BUDGET: _BUDGETS[effort]}
-    if not takes_budgets(model) and effort in _LEVELS:
-        return {"thinkingLevel": _LEVELS[effort]}
+    if not takes_budgets(model) and effort in (levels := _levels(model)):
+        return {"thinkingLevel": levels[effort]}
     losses.lose(conversation.name_of("reasoning"), why=f"{model} has no effort {effort[:32]}")
     return {}

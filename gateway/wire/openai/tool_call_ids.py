@@ -1,5 +1,5 @@
-"""Carries Gemini's thought signature of a tool call inside the call's id, for chat clients that
-send back nothing but the id.
+"""Carries Gemini's thought signature of a tool call inside the call's id, for clients of every
+dialect: they send back nothing but the id.
 
 The mark is that of litellm 1.106.2 (`prompt_templates/factory.py`, read 2026-11-24), so that tools
 which know it find the id. The signature after it, base64 on the wire, is encoded once more: ids of
@@ -14,7 +14,7 @@ MARK = "__thought__"
 
 
 def with_signature(call_id: str, signature: str) -> str:
-    """Return the id that a chat caller gets for a call: it holds the call's signature."""
+    """Return the id that a caller gets for a call: it holds the call's signature."""
     if not signature and MARK not in call_id:
         return call_id
     encoded = urlsafe_b64encode(signature.encode()).decode().rstrip("=")

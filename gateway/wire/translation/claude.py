@@ -8,8 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
-from gateway.wire.translation.conversation import Conversation, Reasoning, ToolChoice, ToolMode
+from gateway.wire.translation.conversation import (
+    Conversation,
+    Reasoning,
+    ToolChoice,
+    ToolMode,
+    is_forced,
+)
 from gateway.wire.translation.losses import Losses
 from gateway.wire.translation.thinking_budget import half_of, leaves_room
 
@@ -18,6 +25,9 @@ _ADAPTIVE = (4, 6)  # from here on a model chooses its budget by itself
 # From here on a request that ends with the model's own text is refused (github.com/langchain-ai/
 # deepagents/issues/1585 and github.com/anomalyco/opencode/issues/29760, at Bedrock; 2026-11-29).
 _NO_PREFILL = (4, 6)
+# From Opus 4.1 on one of temperature and top_p is taken (platform.claude.com/docs, "Migrating to
+# Claude 4.5", and github.com/open-webui/functions/pull/9 for Opus 4.1; 2026-11-29).
+_ONE_SAMPLER = (4, 1)
 # From here on temperature, top_p and top_k are refused, and so is a budget of thinking
 # (github.com/NousResearch/hermes-agent/issues/11137 has the error, 2026-11-24).
 _NO_SAMPLING = _NO_BUDGET = (4, 7)
@@ -53,6 +63,19 @@ def takes_sampling(model: str) -> bool:
     return version is None or version < _NO_SAMPLING
 
 
+def leave_one_sampler(
+    members: dict[str, Any], top_p: str, conversation: Conversation, losses: Losses, *, model: str
+) -> None:
+    """Leave top_p, whose member has the name `top_p`, out beside a temperature if a model refuses
+    both. It is named, and never a reason to refuse: clients send both by default.
+    """
+    version = _version(model)
+    takes_both = not is_claude(model) or (version is not None and version < _ONE_SAMPLER)
+    if "temperature" in members and top_p in members and not takes_both:
+        del members[top_p]
+        losses.leave_out(conversation.name_of("top_p"))
+
+
 def takes_budget(model: str) -> bool:
     """Return True if a model takes a budget of tokens for its thinking."""
     version = _version(model)
@@ -76,11 +99,6 @@ def choice_for(conversation: Conversation, losses: Losses, *, model: str) -> Too
         why=f"{model} always thinks, which a forced tool call leaves no room for",
     )
     return ToolChoice(mode=ToolMode.AUTO)
-
-
-def is_forced(choice: ToolChoice | None) -> bool:
-    """Return True if the model must call a tool."""
-    return choice is not None and choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
 
 
 def is_claude(model: str) -> bool:

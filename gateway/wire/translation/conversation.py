@@ -127,6 +127,11 @@ class ToolChoice(Struct, frozen=True, kw_only=True):
     name: str = ""
 
 
+def is_forced(choice: ToolChoice | None) -> bool:
+    """Return True if the model must call a tool."""
+    return choice is not None and choice.mode in (ToolMode.REQUIRED, ToolMode.NAMED)
+
+
 class OutputFormat(Struct, frozen=True, kw_only=True):
     """The form of the answer: JSON, of a schema if there is one."""
 

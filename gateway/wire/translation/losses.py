@@ -54,6 +54,13 @@ class Losses:
                 "this deployment. Nothing was sent.",
                 param=field,
             )
+        self.leave_out(field)
+
+    def leave_out(self, field: str) -> None:
+        """Name a field that is left out, also if the deployment refuses losses: the target takes it
+        but for the rest of this request, and a usual client cannot know that.
+        """
+        field = named_in_header(field)
         if len(self.fields) < MOST_NAMED and field not in self.fields:
             self.fields.append(field)
 

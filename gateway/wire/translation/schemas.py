@@ -1,10 +1,12 @@
 """Puts a schema of the caller in the form that its target requires: with the description that
-OpenAI's callers give beside it, with the type `object`, and without alternatives at its top.
+OpenAI's callers give beside it, with the type `object`, without alternatives at its top, and of the
+keywords alone that a grammar of Claude's is made of.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -29,6 +31,25 @@ class _Alternative(Struct):
     properties: dict[str, msgspec.Raw] = {}
 
 
+# The keywords of structured outputs (platform.claude.com/docs and docs.aws.amazon.com/bedrock,
+# "Structured outputs"; anthropic 2.14.0, lib/_parse/_transform.py; 2026-11-29). Any other is a 400.
+_BY_NAME = frozenset({"properties", "$defs", "definitions"})
+_FORMATS = frozenset(
+    {
+        "date-time",
+        "time",
+        "date",
+        "duration",
+        "email",
+        "hostname",
+        "uri",
+        "ipv4",
+        "ipv6",
+        "uuid",
+    }
+)
+_WITHOUT_MEANING = frozenset({"$schema", "$comment", "additionalProperties"})
+_MOST_GRAMMAR_BYTES = 131_072  # the provider refuses a grammar long before that
 _ALTERNATIVES = ("anyOf", "oneOf", "allOf")
 _decode = msgspec.json.Decoder(_Schema).decode
 
@@ -81,6 +102,103 @@ def without_alternatives(schema: msgspec.Raw) -> tuple[msgspec.Raw, str]:
         own = msgspec.json.decode(members.get("properties", b"{}"), type=dict[str, msgspec.Raw])
         members["properties"] = msgspec.Raw(msgspec.json.encode(named | own))
     return msgspec.Raw(msgspec.json.encode(members)), msgspec.json.encode(taken).decode()
+
+
+def of_grammar(schema: msgspec.Raw) -> msgspec.Raw:
+    """Return a schema whose objects are closed and whose other constraints than a grammar's stand
+    in the descriptions, as Anthropic's SDK writes it. One of such keywords alone, one that is too
+    large, and one that is none stay as they are.
+    """
+    if len(bytes(schema)) > _MOST_GRAMMAR_BYTES:
+        return schema
+    try:
+        read = msgspec.json.decode(schema)
+        written = _of_grammar(read)
+    except (msgspec.DecodeError, RecursionError):
+        return schema
+    return schema if written == read else msgspec.Raw(msgspec.json.encode(written))
+
+
+def _of_grammar(schema: Any) -> Any:
+    """Return a schema, or a part of one, in a grammar's keywords; `true` is a schema, too."""
+    if not isinstance(schema, dict):
+        return schema
+    kept, rest = dict[str, Any](), dict[str, Any]()
+    for name, value in schema.items():
+        if name in _BY_NAME and isinstance(value, dict):
+            kept[name] = {key: _of_grammar(one) for key, one in value.items()}
+        elif name in ("anyOf", "allOf") and isinstance(value, list):
+            kept[name] = [_of_grammar(one) for one in value]
+        elif name == "items" and isinstance(value, dict):
+            kept[name] = _of_grammar(value)
+        elif _is_of_grammar(name, value, schema):
+            kept[name] = value
+        elif name not in _WITHOUT_MEANING or isinstance(value, dict):
+            rest[name] = value
+    if isinstance(rest.get("oneOf"), list) and kept.keys().isdisjoint(_ALTERNATIVES):
+        kept["anyOf"] = [_of_grammar(one) for one in rest.pop("oneOf")]
+    if len(kept.get("allOf", ())) == 1 and "anyOf" not in kept:
+        kept["anyOf"] = kept.pop("allOf")  # which may not hold a reference
+    if "$ref" in kept:
+        return _with_reference(kept, rest)
+    _close(kept, is_object="additionalProperties" in schema)
+    return _with_words(kept, rest)
+
+
+def _close(kept: dict[str, Any], *, is_object: bool) -> None:
+    """Close the schema of an object. Alternatives beside it have the properties, and are closed."""
+    has_alternatives = "anyOf" in kept or "allOf" in kept
+    if "properties" in kept or (is_object and not has_alternatives):
+        kept.setdefault("type", "object")
+    if "object" not in _types(kept):
+        return
+    if has_alternatives and "properties" not in kept:
+        del kept["type"]
+        return
+    kept.setdefault("properties", {})
+    kept["additionalProperties"] = False
+
+
+def _is_of_grammar(name: str, value: Any, schema: dict[str, Any]) -> bool:
+    """Return True if a grammar has a keyword with this value."""
+    match name:
+        case "type" | "required" | "$ref" | "title" | "description":
+            return True
+        case "const":
+            return not isinstance(value, dict | list)
+        case "enum":
+            return isinstance(value, list) and not any(isinstance(v, dict | list) for v in value)
+        case "minItems":
+            return value in (0, 1)
+        case "format":
+            return value in _FORMATS and "string" in _types(schema)
+    return False
+
+
+def _types(schema: dict[str, Any]) -> list[Any]:
+    """Return the types of a schema."""
+    stated = schema.get("type", [])
+    return stated if isinstance(stated, list) else [stated]
+
+
+def _with_reference(kept: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema of a reference, which stands alone there, with all beside it in words."""
+    defined = {name: kept.pop(name) for name in ("$defs", "definitions") if name in kept}
+    reference = {"$ref": kept.pop("$ref")}
+    kept.pop("title", None)
+    if not kept and not rest:
+        return defined | reference
+    described = {"description": kept.pop("description")} if "description" in kept else {}
+    return defined | _with_words({"anyOf": [reference], **described}, kept | rest)
+
+
+def _with_words(kept: dict[str, Any], rest: dict[str, Any]) -> dict[str, Any]:
+    """Return a schema with its other constraints at the end of its description."""
+    if rest:
+        words = msgspec.json.encode(rest).decode()
+        described = kept.get("description")
+        kept["description"] = f"{described}\n\n{words}" if described else words
+    return kept
 
 
 def _named_in(alternatives: msgspec.Raw) -> dict[str, msgspec.Raw]:

@@ -17,6 +17,16 @@ from tests.oracles.requests.judges import SPECS, schema_faults, tool_faults
 _CHAT, _RESPONSE = "CreateChatCompletionRequest", "CreateResponse"
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _MOST_CALL_ID_CHARS = 40
+_MISTRAL_ID = re.compile(r"[a-zA-Z0-9]{9}")
+_OF_MISTRAL = {
+    *("model", "messages", "temperature", "top_p", "max_tokens", "stream", "stop", "random_seed"),
+    *("metadata", "response_format", "tools", "tool_choice", "presence_penalty", "min_tokens"),
+    *("frequency_penalty", "repetition_penalty", "top_k", "logprobs", "top_logprobs", "n"),
+    *("prompt_logprobs", "top_prompt_logprobs", "prediction", "parallel_tool_calls", "guardrails"),
+    *("reasoning_effort", "prompt_mode", "prompt_cache_key", "service_tier", "safe_prompt"),
+}
+_PARTS = ("text", "image_url", "document_url", "reference", "thinking", "input_audio")
+_DEEPSEEK_EFFORTS = ("minimal", "low", "medium", "high", "xhigh", "max", "ultra")
 
 
 @cache
@@ -102,6 +112,60 @@ def _chat_rules(body: dict[str, Any]) -> Iterator[str]:
         yield "object schema missing properties"
     if not functions and ("tools" in body or "tool_choice" in body):
         yield "'tool_choice' is only allowed when 'tools' are specified"
+
+
+def deepseek_faults(body: dict[str, Any]) -> list[str]:
+    """Return the rules of DeepSeek's chats that a request breaks, by its messages of them
+    (api-docs.deepseek.com/guides/thinking_mode, github.com/deepseek-ai/DeepSeek-V3/issues/1376,
+    github.com/llm-exe/llm-exe/issues/662, github.com/theopenco/llmgateway/pull/3462; read
+    2026-11-29).
+    """
+    return list(_deepseek_rules(body))
+
+
+def _deepseek_rules(body: dict[str, Any]) -> Iterator[str]:
+    """Yield the broken rules of DeepSeek."""
+    thinks = body.get("thinking", {}).get("type") != "disabled"
+    choice = body.get("tool_choice", "auto")
+    if thinks and (isinstance(choice, dict) or choice == "required"):
+        yield "Thinking mode does not support this tool_choice"
+    if body.get("response_format", {}).get("type") not in (None, "text", "json_object"):
+        yield "This response_format type is unavailable now"
+    if body.get("reasoning_effort") not in (None, *_DEEPSEEK_EFFORTS):
+        yield "an effort that it has not"
+    for message in body["messages"]:
+        if message["role"] not in ("system", "user", "assistant", "tool"):
+            yield f"unknown variant `{message['role']}`"
+        if thinks and "tool_calls" in message and "reasoning_content" not in message:
+            yield "The `reasoning_content` in the thinking mode must be passed back to the API."
+
+
+def mistral_faults(body: dict[str, Any]) -> list[str]:
+    """Return the rules of Mistral's chats that a request breaks: the members and parts of mistralai
+    3.7.0, client/models/, and the validator of mistral_common 1.13.1 (read 2026-11-29).
+    """
+    return list(_mistral_rules(body))
+
+
+def _mistral_rules(body: dict[str, Any]) -> Iterator[str]:
+    """Yield the broken rules of Mistral."""
+    yield from (f"{name}: extra inputs are not permitted" for name in body.keys() - _OF_MISTRAL)
+    if body.get("service_tier") not in (None, "auto", "standard_only"):
+        yield "service_tier is 'auto' or 'standard_only'"
+    before = ""
+    for message in body["messages"]:
+        role, content = message["role"].replace("developer", "system"), message["content"]
+        if role == "system" and before in ("assistant", "tool"):
+            yield f"Unexpected role 'system' after role '{before}'"
+        if role == "user" and not isinstance(content, str):
+            yield from (f"a part {one['type']}" for one in content if one["type"] not in _PARTS)
+        ids = [call["id"] for call in message.get("tool_calls", ())]
+        ids += [message["tool_call_id"]] if role == "tool" else []
+        if any(not _MISTRAL_ID.fullmatch(one) for one in ids):
+            yield "Tool call id must be a-z, A-Z, 0-9, with a length of 9"
+        before = role
+    if before not in ("user", "tool") and not body["messages"][-1].get("prefix"):
+        yield f"Expected last role User or Tool (or Assistant with prefix) but got {before}"
 
 
 def responses_faults(body: dict[str, Any]) -> list[str]:

@@ -34,6 +34,22 @@ SCHEMAS: tuple[Any, ...] = (
     },
     {"anyOf": [{"properties": {"a": {"type": "string"}}, "required": ["a"]}, {"required": ["b"]}]},
     {"type": "object", "properties": {"a": True, "b": {"anyOf": [False, {"type": ["null"]}]}}},
+    {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "type": "object",
+        "properties": {
+            "age": {"type": "integer", "minimum": 0, "maximum": 150},
+            "tags": {"type": "array", "items": {"type": "string", "minLength": 2}, "minItems": 3},
+            "at": {"type": "string", "format": "date-time", "pattern": "Z$"},
+            "kind": {"allOf": [{"$ref": "#/$defs/kind"}], "default": "a"},
+            "who": {"oneOf": [{"$ref": "#/$defs/who", "description": "A person"}, {"const": 1}]},
+            "more": {"type": "object", "additionalProperties": {"type": "integer"}},
+        },
+        "$defs": {
+            "kind": {"enum": ["a", "b"], "type": "string"},
+            "who": {"properties": {"name": {"type": ["string", "null"], "maxLength": 9}}},
+        },
+    },
 )
 ARGUMENTS = (
     "{}",
@@ -78,11 +94,11 @@ class Drawn:
         return self.random.choices(kinds, k=self.random.choice((0, 1, 1, 2, 3, 5)))
 
     def sampling(self) -> dict[str, Any]:
-        """Return members of sampling that all dialects have."""
+        """Return members of sampling that all dialects have; many clients send both at once."""
         members: dict[str, Any] = {}
         if self.is_rare():
             members["temperature"] = self.random.choice((0, 0.5, 1))
-        if self.is_rare():
+        if self.is_rare() or (members and self.random.random() < 0.5):
             members["top_p"] = self.random.choice((0.1, 1))
         return members
 
@@ -108,7 +124,7 @@ def chat(random: Random) -> dict[str, Any]:
     if drawn.is_rare():
         body["reasoning_effort"] = random.choice(("none", "minimal", "low", "medium", "high"))
     if drawn.is_rare():
-        schema = {"name": "answer", "schema": {"type": "object"}}
+        schema = {"name": "answer", "schema": random.choice(SCHEMAS[2:])}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     if drawn.is_rare():
         body["max_completion_tokens"] = random.choice((1, 16, 4000))
@@ -158,6 +174,8 @@ def _function(drawn: Drawn, name: str, *, schema: str) -> dict[str, Any]:
         function["description"] = drawn.text()
     if (drawn_schema := drawn.random.choice(SCHEMAS)) is not None:
         function[schema] = drawn_schema
+    if drawn.is_rare():
+        function["strict"] = True
     return function
 
 
@@ -178,6 +196,13 @@ def responses(random: Random) -> dict[str, Any]:
         ]
     if drawn.is_rare():
         body["reasoning"] = {"effort": random.choice(("none", "low", "high"))}
+    if drawn.tools and drawn.is_rare():
+        body["tool_choice"] = random.choice(
+            ("required", {"type": "function", "name": drawn.tools[0]})
+        )
+    if drawn.is_rare():
+        form = {"type": "json_schema", "name": "answer", "schema": random.choice(SCHEMAS[2:])}
+        body["text"] = {"format": form}
     return body
 
 
@@ -228,7 +253,17 @@ def messages(random: Random) -> dict[str, Any]:
             for name in drawn.tools
         ]
     if drawn.is_rare():
-        body["stop_sequences"] = random.choice((["END"], ["\n", "x"], ["1", "2", "3", "4", "5"]))
+        body["stop_sequences"] = random.choice(
+            (["END"], ["\n", "x"], ["1", "2", "3", "4", "5", "6"])
+        )
+    if drawn.is_rare():
+        enabled = {"type": "enabled", "budget_tokens": 1024}
+        body["thinking"] = random.choice(({"type": "disabled"}, enabled, {"type": "adaptive"}))
+    if drawn.tools and drawn.is_rare():
+        body["tool_choice"] = random.choice(({"type": "any"}, {"type": "auto"}))
+    if drawn.is_rare():
+        form = {"type": "json_schema", "schema": random.choice(SCHEMAS[2:])}
+        body["output_config"] = {"format": form}
     return body
 
 

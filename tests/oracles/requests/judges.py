@@ -142,6 +142,10 @@ def _converse_rules(body: dict[str, Any]) -> Iterator[str]:
             yield "a tool's result without content"
     config = body.get("toolConfig", {})
     specs = [tool["toolSpec"] for tool in config.get("tools", ()) if "toolSpec" in tool]
+    form = body.get("outputConfig", {}).get("textFormat")
+    grammars = [] if form is None else [json.loads(form["structure"]["jsonSchema"]["schema"])]
+    grammars += [spec["inputSchema"]["json"] for spec in specs if spec.get("strict")]
+    yield from (fault for one in grammars for fault in grammar_faults(one))
     yield from tool_faults([(spec["name"], spec["inputSchema"]["json"]) for spec in specs])
     chosen = config.get("toolChoice", {}).get("tool", {}).get("name")
     if chosen is not None and chosen not in {spec["name"] for spec in specs}:
@@ -269,7 +273,61 @@ def _messages_rules(body: dict[str, Any]) -> Iterator[str]:
             _ID.fullmatch(block["id"]) and _TOOL_NAME.fullmatch(block["name"])
         ):
             yield "the id or name of a call does not match its pattern"
-    yield from tool_faults([(one["name"], one["input_schema"]) for one in body.get("tools", ())])
+    tools = body.get("tools", ())
+    yield from tool_faults([(one["name"], one["input_schema"]) for one in tools])
+    form = body.get("output_config", {}).get("format")
+    grammars = [] if form is None else [form["schema"]]
+    grammars += [one["input_schema"] for one in tools if one.get("strict")]
+    yield from (fault for one in grammars for fault in grammar_faults(one))
+
+
+# platform.claude.com/docs and docs.aws.amazon.com/bedrock, "Structured outputs", as
+# repo.hex.pm/docs/lang_schema-0.7.1 quotes them, and `transform_schema` of anthropic 2.14.0.
+_OF_GRAMMARS = {
+    *("type", "enum", "const", "anyOf", "allOf", "$ref", "$defs", "definitions", "title"),
+    *("properties", "required", "additionalProperties", "items", "minItems", "format"),
+    "description",
+}
+_SUBSCHEMAS = ("properties", "$defs", "definitions")
+
+
+def grammar_faults(schema: Any) -> Iterator[str]:
+    """Yield the rules of structured outputs that a schema of an answer or a strict tool breaks."""
+    if not isinstance(schema, dict):
+        return
+    kind = schema.get("type")
+    yield from (f"property '{name}' is not supported" for name in schema.keys() - _OF_GRAMMARS)
+    is_object = "properties" in schema or "object" in (kind if isinstance(kind, list) else [kind])
+    if is_object and schema.get("additionalProperties") is not False:
+        yield "For 'object' type, 'additionalProperties' must be explicitly set to false"
+    if schema.get("minItems", 0) not in (0, 1):
+        yield "minItems of more than 1 is not supported"
+    if any(isinstance(one, dict | list) for one in [*schema.get("enum", ()), schema.get("const")]):
+        yield "a literal that is no primitive"
+    if "$ref" in schema and schema.keys() - {"$ref", "$defs", "definitions"}:
+        yield "a reference beside other keywords"
+    if any("$ref" in one for one in schema.get("allOf", ()) if isinstance(one, dict)):
+        yield "allOf with a reference"
+    parts = [one for name in _SUBSCHEMAS for one in schema.get(name, {}).values()]
+    parts += [one for name in ("anyOf", "allOf") for one in schema.get(name, ())]
+    for one in [*parts, schema.get("items")]:
+        yield from grammar_faults(one)
+
+
+def one_sampler(
+    judge: Callable[[dict[str, Any]], list[str]],
+) -> Callable[[dict[str, Any]], list[str]]:
+    """Return the judge of models that take temperature or top_p, by the message of their error
+    (github.com/open-webui/functions/pull/9, platform.claude.com/docs, "Migrating to Claude 4.5").
+    """
+
+    def faults(body: dict[str, Any]) -> list[str]:
+        sampling = body.get("inferenceConfig", body)
+        has_both = "temperature" in sampling and not {"top_p", "topP"}.isdisjoint(sampling)
+        fault = "`temperature` and `top_p` cannot both be specified for this model"
+        return [*judge(body), *([fault] if has_both else [])]
+
+    return faults
 
 
 def without_prefill(
@@ -287,6 +345,23 @@ def without_prefill(
     return faults
 
 
+def thinking_of(
+    judge: Callable[[dict[str, Any]], list[str]], *taken: int | str
+) -> Callable[[dict[str, Any]], list[str]]:
+    """Return the judge of a model of Gemini that takes a budget from the first of `taken` on or,
+    by the words, these levels (docs.cloud.google.com, "Thinking"; read 2026-11-29).
+    """
+
+    def faults(body: dict[str, Any]) -> list[str]:
+        config = body.get("generationConfig", {}).get("thinkingConfig", {})
+        budget, level = config.get("thinkingBudget", -1), config.get("thinkingLevel")
+        is_low = isinstance(taken[0], int) and -1 < budget < taken[0]
+        is_odd = level is not None and level not in taken
+        return [*judge(body), *(["the thinking is not supported"] if is_low or is_odd else [])]
+
+    return faults
+
+
 def generate_content_faults(body: dict[str, Any]) -> list[str]:
     """Return the rules of Gemini that a request breaks: its discovery document's, and the messages
     of its errors about turns and calls.
@@ -297,6 +372,8 @@ def generate_content_faults(body: dict[str, Any]) -> list[str]:
 def _gemini_rules(body: dict[str, Any]) -> Iterator[str]:
     """Yield the broken rules of Gemini beside its types."""
     contents = body["contents"]
+    if len(body.get("generationConfig", {}).get("stopSequences", ())) > 5:
+        yield "more than 5 stop sequences"
     if not contents or contents[0]["role"] != "user":
         yield "the first turn is not the user's"
     calls_before = 0

@@ -15,6 +15,7 @@ import pytest
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment, FieldLoss
+from gateway.domain.providers.table import PROVIDERS
 from gateway.domain.request.request import RequestBody
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.providers.registry import build_providers
@@ -22,6 +23,8 @@ from tests import factories
 from tests.answers import at_once
 from tests.oracles.requests.chat_judges import (
     chat_faults,
+    deepseek_faults,
+    mistral_faults,
     ollama_faults,
     responses_faults,
 )
@@ -30,6 +33,8 @@ from tests.oracles.requests.judges import (
     converse_faults,
     generate_content_faults,
     messages_faults,
+    one_sampler,
+    thinking_of,
     without_prefill,
 )
 
@@ -51,6 +56,7 @@ def deployed(target: Target) -> Deployment:
         model=model,
         native=native,
         untranslatable=FieldLoss.DROP,
+        output_limit=PROVIDERS[provider].output_limit,
     )
 
 
@@ -67,17 +73,28 @@ CHAT = frozenset({Operation.CHAT})
 TARGETS: dict[str, tuple[Target, Callable[[Any], list[str]]]] = {
     "bedrock-claude": (
         ("bedrock", "eu.anthropic.claude-opus-4-6-v1", TRANSLATED),
-        without_prefill(converse_faults),
+        without_prefill(one_sampler(converse_faults)),
     ),
     "bedrock-nova": (("bedrock", "amazon.nova-pro-v1:0", TRANSLATED), converse_faults),
     "anthropic": (
         ("anthropic", "claude-opus-4-6", TRANSLATED),
-        without_prefill(messages_faults),
+        without_prefill(one_sampler(messages_faults)),
     ),
-    "anthropic-budget": (("anthropic", "claude-sonnet-4-5", TRANSLATED), messages_faults),
-    "gemini": (("gemini", "gemini-3-pro", TRANSLATED), generate_content_faults),
-    "gemini-budget": (("gemini", "gemini-2.5-pro", TRANSLATED), generate_content_faults),
+    "anthropic-budget": (
+        ("anthropic", "claude-sonnet-4-5", TRANSLATED),
+        one_sampler(messages_faults),
+    ),
+    "gemini": (
+        ("gemini", "gemini-3-pro", TRANSLATED),
+        thinking_of(generate_content_faults, "LOW", "HIGH"),
+    ),
+    "gemini-budget": (
+        ("gemini", "gemini-2.5-pro", TRANSLATED),
+        thinking_of(generate_content_faults, 128),
+    ),
     "openai": (("openai", "gpt-5.2", CHAT), chat_faults),
+    "deepseek": (("deepseek", "deepseek-v4-pro", CHAT), deepseek_faults),
+    "mistral": (("mistral", "mistral-large-latest", CHAT), mistral_faults),
     "ollama": (("ollama", "llama4", TRANSLATED), ollama_faults),
 }
 

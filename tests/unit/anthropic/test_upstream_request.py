@@ -65,6 +65,9 @@ def written(chat: dict[str, Any], *, model: str = NEW, drops: bool = False) -> A
     return (decoded, losses.fields) if drops else decoded
 
 
+CLOSED: dict[str, Any] = {"properties": {}, "additionalProperties": False}  # as grammars need it
+
+
 def test_a_chat_becomes_system_and_messages() -> None:
     """The first system message stands beside the turns, and a later one in its place: moved to the
     front it would change the whole cached prompt. Neighbours of one role become one message.
@@ -109,7 +112,7 @@ def test_tool_calls_and_their_results() -> None:
         {
             "name": "weather",
             "description": "The weather.",
-            "input_schema": TOOL["function"]["parameters"],
+            "input_schema": {**TOOL["function"]["parameters"], "additionalProperties": False},
             "strict": True,
         }
     ]
@@ -162,7 +165,7 @@ def test_a_form_of_the_answer() -> None:
     """A schema goes as `output_config.format`, and not as a forced tool."""
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
     assert written({"response_format": form})["output_config"] == {
-        "format": {"type": "json_schema", "schema": {"type": "object"}}
+        "format": {"type": "json_schema", "schema": {"type": "object", **CLOSED}}
     }
 
 
@@ -387,8 +390,9 @@ def test_a_description_of_the_answer_goes_into_its_schema() -> None:
         body = written({"response_format": {"type": "json_schema", "json_schema": form}})
         return body["output_config"]["format"]["schema"]
 
-    assert schema_for({"type": "object"}) == {"description": "A place.", "type": "object"}
-    own = {"type": "object", "description": "A city."}
+    own = {"type": "object", **CLOSED}
+    assert schema_for({"type": "object"}) == {"description": "A place.", **own}
+    own["description"] = "A city."
     assert schema_for(own) == own
 
 

@@ -208,7 +208,8 @@ def test_a_form_of_the_answer() -> None:
     form = {"name": "n", "description": "d", "schema": {"type": "object"}}
     body = written({"response_format": {"type": "json_schema", "json_schema": form}})
     structure = body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
-    assert json.loads(structure.pop("schema")) == {"type": "object"}
+    closed = {"type": "object", "properties": {}, "additionalProperties": False}
+    assert json.loads(structure.pop("schema")) == closed
     assert structure == {"name": "n", "description": "d"}
 
 
@@ -510,10 +511,10 @@ def test_a_strict_tool_stays_strict() -> None:
 
 def test_a_form_of_the_answer_without_a_name() -> None:
     """Anthropic's callers give a schema alone."""
-    wanted = OutputFormat(schema=msgspec.Raw(b'{"type":"object"}'))
+    wanted = OutputFormat(schema=msgspec.Raw(b'{"type":"string"}'))
     body = of(Conversation(is_stream=False, output_format=wanted))
     structure = body["outputConfig"]["textFormat"]["structure"]
-    assert structure == {"jsonSchema": {"schema": '{"type":"object"}'}}
+    assert structure == {"jsonSchema": {"schema": '{"type":"string"}'}}
 
 
 @pytest.mark.parametrize("model", [NOVA, CLAUDE])

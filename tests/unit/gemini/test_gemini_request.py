@@ -10,6 +10,7 @@ import pytest
 from gateway.errors import InvalidRequest, Untranslatable
 from gateway.wire.gemini.contents import FOREIGN_CALL, MADE_ID, MOST_URL_CHARS
 from gateway.wire.gemini.request import with_maximum, write_gemini_request
+from gateway.wire.gemini.thinking import thinking_config
 from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,
@@ -458,3 +459,44 @@ def test_an_address_that_is_too_long_shows_no_type() -> None:
     body, _ = written(user(picture), model(call), user(answer))
     assert body["contents"][0]["parts"] == [{"fileData": {"fileUri": picture.url}}]
     assert "id" not in body["contents"][2]["parts"][0]["functionResponse"]
+
+
+@pytest.mark.parametrize(
+    ("model", "effort", "sent"),
+    [
+        ("gemini-3-pro-preview", "minimal", "LOW"),
+        ("gemini-3-pro-preview", "medium", "HIGH"),
+        ("gemini-3-flash", "minimal", "MINIMAL"),
+        ("gemini-3.7-flash", "minimal", "LOW"),
+        ("gemini-3.1-pro", "medium", "MEDIUM"),
+    ],
+)
+def test_an_effort_is_a_level_that_the_model_has(model: str, effort: str, sent: str) -> None:
+    """Any other level is answered by 400; the nearest one is sent, as at Google's own endpoint."""
+    asked = Conversation(is_stream=False, reasoning=Reasoning(effort=effort))
+    config = thinking_config(asked, Losses("one", drops=False), model=model)
+    assert config == {"thinkingLevel": sent, "includeThoughts": True}
+
+
+def test_a_model_that_always_thinks_is_sent_its_least_budget() -> None:
+    """2.5 Pro refuses 0: the wish is lost by name, and dropped it thinks as little as it can."""
+    asked = Conversation(is_stream=False, reasoning=Reasoning(effort="none"))
+    with pytest.raises(Untranslatable, match=r"'reasoning'.*always thinks"):
+        thinking_config(asked, Losses("one", drops=False), model="gemini-2.5-pro")
+    losses = Losses("one", drops=True)
+    config = thinking_config(asked, losses, model="gemini-2.5-pro")
+    assert config is not None
+    assert config["thinkingBudget"] == 128
+    assert losses.fields == ["reasoning"]
+
+
+@pytest.mark.parametrize("number", [1, 5, 6])
+def test_more_than_five_stops_are_lost_by_name(number: int) -> None:
+    """Gemini refuses the request; an empty one stops nothing, and is not sent."""
+    sampling = Sampling(stop=("", *"abcdefg"[:number]))
+    asked = Conversation(is_stream=False, sampling=sampling)
+    losses = Losses("one", drops=True)
+    body = write_gemini_request(asked, losses, model="gemini-2.5-pro")
+    stops = body["generationConfig"].get("stopSequences", [])
+    assert stops == (list("abcde"[:number]) if number < 6 else [])
+    assert losses.fields == ([] if number < 6 else ["stop"])

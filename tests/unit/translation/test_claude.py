@@ -13,6 +13,7 @@ from gateway.wire.translation.conversation import (
     ConversationTurn,
     Reasoning,
     Role,
+    Sampling,
     TextPart,
 )
 from gateway.wire.translation.losses import Losses
@@ -108,3 +109,35 @@ def test_other_models_continue_their_last_turn(writer: str, model: str) -> None:
     """Older ones of Claude, and those of other companies at a server of either dialect."""
     sent = WRITERS[writer](PREFILLED, Losses("one", drops=False), model=model)["messages"]
     assert (sent[-1]["role"], sent[-1]["content"][0]["text"]) == ("assistant", "{")
+
+
+@pytest.mark.parametrize(
+    ("model", "takes_both"),
+    [
+        ("claude-opus-4-1-20250805", False),
+        ("claude-sonnet-4-5-20250929", False),
+        ("eu.anthropic.claude-haiku-4-5-20251001-v1:0", False),
+        ("claude-opus-4-6", False),
+        ("claude", False),
+        ("claude-sonnet-4-20250514", True),
+        ("anthropic.claude-3-5-haiku-20241022-v1:0", True),
+        ("glm-5", True),
+    ],
+)
+@pytest.mark.parametrize("temperature", [None, 0.5, 1])
+@pytest.mark.parametrize("top_p", [None, 0.9, 1])
+def test_one_sampler_is_sent_where_two_are_refused(
+    model: str, *, takes_both: bool, temperature: float | None, top_p: float | None
+) -> None:
+    """Usual clients send both, so none is refused: `top_p` is left out and named."""
+    sampling = Sampling(temperature=temperature, top_p=top_p)
+    turn = ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi"),))
+    asked = Conversation(is_stream=False, turns=(turn,), sampling=sampling)
+    for write, name in ((write_messages_request, "top_p"), (write_converse_request, "topP")):
+        losses = Losses("one", drops=False)
+        body = write(asked, losses, model=model)
+        sent = body.get("inferenceConfig", body)
+        kept = top_p == 0.9 and (takes_both or temperature != 0.5)
+        assert (name in sent) is kept
+        assert ("temperature" in sent) is (temperature == 0.5)
+        assert losses.fields == (["top_p"] if top_p == 0.9 and not kept else [])

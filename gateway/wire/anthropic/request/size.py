@@ -18,6 +18,7 @@ from gateway.wire.openai.request.size import (
     EXPANDED_TOKENS_PER_BYTE,
     MAX_OUTPUT_TOKENS,
 )
+from gateway.wire.openai.tool_call_ids import MARK
 
 # Members that reach the prompt in another form: schemas, which templates indent or escape.
 _EXPANDED = ("tools", "output_config", "output_format", "chat_template_kwargs")
@@ -25,6 +26,7 @@ _NULL = b"null"
 _ABSENT = msgspec.Raw()
 # Blocks that the prompt shows in another form; an escape could spell any of them.
 _ESCAPE, _SEALED = b"\\u", b'"encrypted_content"'
+_SIGNED = (_ESCAPE, MARK.encode())
 _RESHAPED = (_ESCAPE, b'"input"', b'"signature"', b'"data"', _SEALED)
 
 
@@ -37,9 +39,10 @@ class _Block(msgspec.Struct):
 
     `input` is a past call, which a template writes again with blanks, and `name` is its tool's,
     which a translation writes again beside each result, at `tool_use_id`. The others are sealed
-    text: the model reads the text inside.
+    text, `id` if it holds Gemini's thought of a call: the model reads the text inside.
     """
 
+    id: msgspec.Raw = _ABSENT
     name: msgspec.Raw = _ABSENT
     tool_use_id: msgspec.Raw = _ABSENT
     input: msgspec.Raw = _ABSENT
@@ -125,6 +128,7 @@ def _turns_expansion(raw: msgspec.Raw) -> int | None:
     encoded = bytes(raw)
     if not any(word in encoded for word in _RESHAPED):
         return 0
+    is_signed = any(encoded.find(word) >= 0 for word in _SIGNED)
     tokens = results = longest_name = 0
     try:
         for turn in _decode_turns(encoded):
@@ -132,6 +136,8 @@ def _turns_expansion(raw: msgspec.Raw) -> int | None:
                 continue
             for block in _decode_blocks(turn.content):
                 sealed = [block.signature, block.data, block.encrypted_content]
+                if is_signed:
+                    sealed.append(block.id)
                 if _has_sealed(bytes(block.content)):  # a page that a search found
                     sealed.append(block.content)
                 results += _size(block.tool_use_id) > 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Callable, Mapping
 
+from gateway.wire.openai.tool_call_ids import without_signature
 from gateway.wire.translation.conversation import (
     Media,
     Part,
@@ -88,10 +89,12 @@ def _call(block: RequestMembers) -> ToolCall:
     name = block.text("name")
     if not name:
         raise wrong_type(block.path_of("name"), "a tool call has a name")
+    call_id, signature = without_signature(block.text("id") or "")
     return ToolCall(
-        call_id=block.text("id") or "",
+        call_id=call_id,
         name=name,
         arguments=bytes(block.raw("input")).decode(),
+        signature=signature,
         cache_control=block.raw("cache_control"),
     )
 
@@ -102,8 +105,9 @@ def _result(block: RequestMembers) -> ToolResult:
     shown = tuple(part for part in parts if isinstance(part, TextPart | Media))
     if len(shown) < len(parts):
         raise wrong_type(block.path_of("content"), "a result has text, pictures and documents")
+    call_id, _ = without_signature(block.text("tool_use_id") or "")
     return ToolResult(
-        call_id=block.text("tool_use_id") or "",
+        call_id=call_id,
         parts=shown,
         is_error=bool(block.flag("is_error")),
         cache_control=block.raw("cache_control"),

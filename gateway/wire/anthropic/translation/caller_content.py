@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from gateway.wire.members import MalformedJson, require_object
+from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.translation.answer_events import (
     CallArguments,
     CallStarted,
@@ -48,7 +49,8 @@ class Content:
         elif isinstance(event, ThoughtPiece):
             self._add_thought(event)
         elif isinstance(event, CallStarted):
-            self._blocks.append(_Joined("tool_use", call_id=event.call_id, name=event.name))
+            call_id = with_signature(event.call_id, event.signature)
+            self._blocks.append(_Joined("tool_use", call_id=call_id, name=event.name))
         else:
             self._blocks[-1].texts.append(event.text)
 

@@ -22,6 +22,7 @@ from gateway.wire.anthropic.translation.caller_usage import (
     messages_usage,
 )
 from gateway.wire.dialect import AnswerPart, UnpricedPart
+from gateway.wire.openai.tool_call_ids import with_signature
 from gateway.wire.sse import EVENT_STREAM
 from gateway.wire.translation.answer_events import (
     AnswerEvent,
@@ -172,7 +173,8 @@ class MessagesWriter(Struct):
         elif isinstance(event, ThoughtPiece):
             yield from self._thought(event)
         elif isinstance(event, CallStarted):
-            yield from self._blocks.begin("tool_use", **call_block(event.call_id, event.name, {}))
+            call_id = with_signature(event.call_id, event.signature)
+            yield from self._blocks.begin("tool_use", **call_block(call_id, event.name, {}))
         elif event.text:
             yield self._blocks.delta("input_json_delta", partial_json=event.text)
 

@@ -17,7 +17,7 @@ from gateway.wire.translation.alternating_turns import system_of
 from gateway.wire.translation.claude import (
     choice_for,
     effort_word,
-    is_forced,
+    leave_one_sampler,
     readable_stops,
     takes_adaptive,
     takes_forced_call,
@@ -33,6 +33,7 @@ from gateway.wire.translation.conversation import (
     ToolChoice,
     ToolMode,
     ToolSpec,
+    is_forced,
 )
 from gateway.wire.translation.declared_tools import (
     declared_tools,
@@ -40,7 +41,7 @@ from gateway.wire.translation.declared_tools import (
     require_legal_name,
 )
 from gateway.wire.translation.losses import Losses
-from gateway.wire.translation.schemas import described
+from gateway.wire.translation.schemas import described, of_grammar
 
 # The maximum that is sent if caller, route and deployment name none: the least of the models from
 # Claude 4 on (Opus 4 and 4.1; litellm 1.106.2, price map, 2026-11-24).
@@ -158,7 +159,7 @@ def _tool(spec: ToolSpec, conversation: Conversation, losses: Losses) -> dict[st
         tool["description"] = spec.description
     tool["input_schema"] = spec.parameters
     if spec.is_strict:
-        tool["strict"] = True
+        tool |= {"input_schema": of_grammar(spec.parameters), "strict": True}
     return with_cache(tool, spec.cache_control)
 
 
@@ -178,9 +179,10 @@ def _output_config(conversation: Conversation, losses: Losses) -> dict[str, Any]
 
 def schema_of(wanted: OutputFormat) -> Any:
     """Return the schema of an answer, with the caller's description of it if it has none."""
-    if not wanted.description:
-        return wanted.schema
-    return described(wanted.schema, wanted.description) or wanted.schema
+    schema = wanted.schema
+    if wanted.description:
+        schema = described(schema, wanted.description) or schema
+    return of_grammar(schema)
 
 
 def _sampling(
@@ -203,6 +205,7 @@ def _sampling(
     elif members.get("temperature", 0) > MOST_TEMPERATURE:
         losses.lose(conversation.name_of("temperature"), why="the range there is 0 to 1")
         del members["temperature"]
+    leave_one_sampler(members, "top_p", conversation, losses, model=model)
     if stops := readable_stops(sampling.stop, conversation, losses):
         members["stop_sequences"] = stops
     return members

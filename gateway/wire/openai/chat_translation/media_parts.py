@@ -71,7 +71,9 @@ def split_data_url(url: str, path: str) -> tuple[str, str]:
     return media_type.strip().lower(), data
 
 
-def media_part(media: Media, losses: Losses) -> dict[str, Any] | None:
+def media_part(
+    media: Media, losses: Losses, *, documents_by_url: bool = False
+) -> dict[str, Any] | None:
     """Return the part of a chat message for a picture, a document or a sound; None if a chat has no
     place for it. Raises `Untranslatable`.
     """
@@ -80,6 +82,10 @@ def media_part(media: Media, losses: Losses) -> dict[str, Any] | None:
         if media.detail:
             picture["detail"] = media.detail
         return {"type": "image_url", "image_url": picture}
+    if documents_by_url and media.kind == "document":  # Mistral's part
+        url = media.url or f"data:{media.media_type};base64,{media.data}"
+        named = {"document_name": media.name} if media.name else {}
+        return {"type": "document_url", "document_url": url, **named}
     if media.url:
         losses.lose(f"{media.kind}.url", why="a chat takes its bytes alone")
         return None

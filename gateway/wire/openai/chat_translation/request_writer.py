@@ -3,7 +3,7 @@
 A message of text alone has it as one string, its pieces on lines of their own: several servers read
 a string alone (DeepSeek's, templates for text), and the others join pieces the same way (vLLM's
 `chat_utils.py`, llama.cpp's `chat.cpp`, Anthropic's chat endpoint). Thoughts of earlier turns are
-not sent: no provider reads those of another one.
+sent to a provider that needs its own ones back: none reads those of another one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from gateway.wire.translation.conversation import (
     Conversation,
     ConversationTurn,
     Media,
-    OutputFormat,
     Role,
     TextPart,
+    Thought,
     ToolCall,
     ToolMode,
     ToolResult,
     ToolSpec,
+    is_forced,
 )
 from gateway.wire.translation.declared_tools import (
     called_tools,
@@ -42,7 +43,6 @@ from gateway.wire.translation.schemas import with_properties
 MOST_USER_CHARS = 64  # OpenAI refuses a longer `safety_identifier` (its description, 2026-08-21)
 MOST_TOOL_NAME_CHARS = 64  # OpenAI's, too
 _ANY_SERVER = PROVIDERS[OPENAI_COMPATIBLE]
-TIERS = frozenset({"auto", "default", "flex", "scale", "priority", "fast"})
 # Bounds of reasoning as OpenAI's words, from the limits of litellm 1.106.2
 # (`litellm_core_utils/reasoning_effort_utils.py` and `constants.py`, read 2026-11-24).
 _EFFORTS_BELOW_TOKENS = ((1, "none"), (1_024, "minimal"), (2_048, "low"), (4_096, "medium"))
@@ -66,14 +66,16 @@ def write_chat_request(
     for spec in (*conversation.tools, *called_tools(conversation)) if facts.checks_tools else ():
         require_legal_name(spec.name, most_chars=MOST_TOOL_NAME_CHARS)
     sampling = conversation.sampling
+    thinks = _thinks(conversation, losses, facts)
     body: dict[str, Any] = {
         "model": model,
-        "messages": _messages(conversation, losses),
+        "messages": _messages(conversation, losses, facts),
         "tools": [_tool(tool, conversation, losses, facts) for tool in conversation.tools] or None,
         "tool_choice": _tool_choice(conversation),
         "parallel_tool_calls": conversation.has_parallel_calls if conversation.tools else None,
-        "response_format": _response_format(conversation.output_format),
-        "reasoning_effort": _effort(conversation),
+        "response_format": _response_format(conversation, losses, facts),
+        "reasoning_effort": _effort(conversation) if thinks else None,
+        "thinking": None if thinks else {"type": "disabled"},
         **dict.fromkeys(maximum_members, conversation.most_tokens),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
@@ -87,7 +89,7 @@ def write_chat_request(
         "logprobs": None if sampling.top_logprobs is None else True,
         "top_logprobs": sampling.top_logprobs or None,
         "n": conversation.choices if conversation.choices > 1 else None,
-        "service_tier": _tier(conversation, losses),
+        "service_tier": _tier(conversation, losses, facts),
         "user": _user(conversation, losses),
         "prompt_cache_key": conversation.cache_key,
         "verbosity": conversation.verbosity,
@@ -111,7 +113,9 @@ def _lose(conversation: Conversation, losses: Losses, *, takes_top_k: bool) -> N
         losses.lose("is_error", why="a tool message has text alone")
 
 
-def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]]:
+def _messages(
+    conversation: Conversation, losses: Losses, facts: ProviderFacts
+) -> list[dict[str, Any]]:
     """Return the messages of a chat. The results of calls follow them at once, because servers
     refuse anything between them.
     """
@@ -120,15 +124,20 @@ def _messages(conversation: Conversation, losses: Losses) -> list[dict[str, Any]
         found.append({"role": "system", "content": _joined(conversation.system)})
     for turn in answered(conversation, losses, legal_id=_id):
         if turn.role is Role.ASSISTANT:
-            found.append(_assistant_message(turn, losses))
+            found.append(_assistant_message(turn, losses, facts))
         else:
             found += [
                 _result(part, conversation, losses)
                 for part in turn.parts
                 if isinstance(part, ToolResult)
             ]
-            found += _user_messages(turn, losses)
-    return found or [{"role": "user", "content": FILLER}]
+            found += _user_messages(turn, losses, facts)
+    found = found or [{"role": "user", "content": FILLER}]
+    if not facts.takes_late_system and found[-1]["role"] == "system":
+        found[-1]["role"] = "user"  # nothing else was sent, and no answer follows a system's text
+    if facts.marks_prefix and found[-1]["role"] == "assistant":
+        found[-1]["prefix"] = True
+    return found
 
 
 def _id(call_id: str) -> str:
@@ -136,13 +145,15 @@ def _id(call_id: str) -> str:
     return call_id or "call"
 
 
-def _user_messages(turn: ConversationTurn, losses: Losses) -> list[dict[str, Any]]:
+def _user_messages(
+    turn: ConversationTurn, losses: Losses, facts: ProviderFacts
+) -> list[dict[str, Any]]:
     """Return the message of one turn of the user, none if it has only results of tools."""
     parts = [part for part in turn.parts if isinstance(part, TextPart | Media)]
     if not parts:
         return []
-    role = "system" if turn.is_instruction else "user"
-    message = {"role": role, "content": _content(parts, losses)}
+    role = "system" if turn.is_instruction and facts.takes_late_system else "user"
+    message = {"role": role, "content": _content(parts, losses, facts)}
     return [message | ({"name": turn.name} if turn.name else {})]
 
 
@@ -161,7 +172,9 @@ def _result_text(result: ToolResult, conversation: Conversation, losses: Losses)
     return _joined(part for part in result.parts if isinstance(part, TextPart))
 
 
-def _assistant_message(turn: ConversationTurn, losses: Losses) -> dict[str, Any]:
+def _assistant_message(
+    turn: ConversationTurn, losses: Losses, facts: ProviderFacts
+) -> dict[str, Any]:
     """Return an earlier answer of the model as a message."""
     for part in turn.parts:
         if isinstance(part, Media):
@@ -171,6 +184,11 @@ def _assistant_message(turn: ConversationTurn, losses: Losses) -> dict[str, Any]
     refusals = [part for part in texts if part.is_refusal]
     calls = [_call(part) for part in turn.parts if isinstance(part, ToolCall)]
     message: dict[str, Any] = {"role": "assistant", "content": _joined(words) if words else None}
+    if facts.needs_thoughts:
+        # Without the member the whole request is refused; a turn of another model may have none.
+        thoughts = [part for part in turn.parts if isinstance(part, Thought)]
+        own = [one for one in thoughts if one.text and not one.signature]
+        message["reasoning_content"] = _joined(own)
     if refusals:
         message["refusal"] = _joined(refusals)
     if calls:
@@ -189,20 +207,24 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return written
 
 
-def _content(parts: list[TextPart | Media], losses: Losses) -> str | list[dict[str, Any]]:
+def _content(
+    parts: list[TextPart | Media], losses: Losses, facts: ProviderFacts
+) -> str | list[dict[str, Any]]:
     """Return the content of a message: a string if it is text alone."""
     found: list[dict[str, Any]] = []
     for part in parts:
         if isinstance(part, TextPart):
             found.append({"type": "text", "text": part.text})
-        elif (media := media_part(part, losses)) is not None:
+        elif (
+            media := media_part(part, losses, documents_by_url=facts.documents_by_url)
+        ) is not None:
             found.append(media)
     if any(part["type"] != "text" for part in found):
         return found
     return "\n".join(part["text"] for part in found)
 
 
-def _joined(parts: Iterable[TextPart]) -> str:
+def _joined(parts: Iterable[TextPart | Thought]) -> str:
     """Return pieces of text as one."""
     return "\n".join(part.text for part in parts)
 
@@ -243,12 +265,18 @@ def _tool_choice(conversation: Conversation) -> str | dict[str, Any] | None:
     return choice.mode.value
 
 
-def _response_format(wanted: OutputFormat | None) -> dict[str, Any] | None:
-    """Return the wanted form of the answer."""
+def _response_format(
+    conversation: Conversation, losses: Losses, facts: ProviderFacts
+) -> dict[str, Any] | None:
+    """Return the wanted form of the answer; lose a schema that the provider refuses."""
+    wanted = conversation.output_format
     if wanted is None:
         return None
     if wanted.schema is NO_JSON:
         return {"type": "json_object"}
+    if not facts.takes_schemas:
+        losses.lose(conversation.name_of("output_format"), why="it takes JSON without a schema")
+        return None
     schema = {
         "name": wanted.name or "answer",
         "description": wanted.description or None,
@@ -256,6 +284,24 @@ def _response_format(wanted: OutputFormat | None) -> dict[str, Any] | None:
         "strict": wanted.is_strict,
     }
     return {"type": "json_schema", "json_schema": known(schema)}
+
+
+def _thinks(conversation: Conversation, losses: Losses, facts: ProviderFacts) -> bool:
+    """Return True unless a provider's switch of thinking is turned off, as the caller wishes or as
+    a forced call needs it; then another wish about reasoning is lost.
+    """
+    if not facts.switches_thinking:
+        return True
+    effort = _effort(conversation)
+    if effort == "none":
+        return False
+    if not (is_forced(conversation.tool_choice) and conversation.tools):
+        return True
+    wish = conversation.reasoning
+    if effort is not None or (wish is not None and wish.is_adaptive):
+        name = conversation.name_of("reasoning")
+        losses.lose(name, why="a forced tool call leaves no room for reasoning")
+    return False
 
 
 def _effort(conversation: Conversation) -> str | None:
@@ -269,10 +315,12 @@ def _effort(conversation: Conversation) -> str | None:
     return next((word for most, word in _EFFORTS_BELOW_TOKENS if budget_tokens < most), "high")
 
 
-def _tier(conversation: Conversation, losses: Losses) -> str | None:
-    """Return the service tier, if OpenAI has its word."""
+def _tier(conversation: Conversation, losses: Losses, facts: ProviderFacts) -> str | None:
+    """Return the service tier, if the provider has its word."""
     tier = conversation.service_tier
-    if tier is not None and tier not in TIERS:
+    if tier == "default" and "standard_only" in facts.tiers:
+        return "standard_only"  # the same, in Anthropic's and Mistral's word
+    if tier is not None and tier not in facts.tiers:
         losses.lose_values(conversation, "service_tier")
         return None
     return tier

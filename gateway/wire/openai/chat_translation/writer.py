@@ -8,11 +8,11 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
+from gateway.domain.providers.table import OPENAI_TIERS
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnpricedPart
 from gateway.wire.openai.answer.last_event import DONE
 from gateway.wire.openai.chat_translation.choice_writer import ChoiceDeltas, ChoiceMessage
-from gateway.wire.openai.chat_translation.request_writer import TIERS
 from gateway.wire.openai.chat_translation.usage_members import chat_usage, with_usage
 from gateway.wire.openai.error import error_body, error_event
 from gateway.wire.sse import EVENT_STREAM
@@ -111,7 +111,7 @@ class ChatWriter(Struct):
             "created": self._started.created_s,
             "model": self.read.facts.model,
         }
-        if used is not None and used.service_tier in TIERS:
+        if used is not None and used.service_tier in OPENAI_TIERS:
             head["service_tier"] = used.service_tier
         return head
 

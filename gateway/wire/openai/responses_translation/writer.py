@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import Struct
 
+from gateway.domain.providers.table import OPENAI_TIERS
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart
-from gateway.wire.openai.chat_translation.request_writer import TIERS
 from gateway.wire.openai.chat_translation.usage_members import responses_usage, with_usage
 from gateway.wire.openai.error import error_body, responses_error
 from gateway.wire.openai.responses_translation.output_items import (
@@ -156,7 +156,7 @@ class ResponsesWriter(Struct):
             "incomplete_details": {"reason": self._reason} if status == INCOMPLETE else None,
             "model": self.read.facts.model,
             "output": self._output.items,
-            "service_tier": tier if tier in TIERS else "default",
+            "service_tier": tier if tier in OPENAI_TIERS else "default",
             **self._repeated,
             **({"omitted": self._omitted} if self._omitted else {}),
         }
