@@ -530,7 +530,7 @@ PAIRS = [(caller, target) for caller in CALLERS for target in TARGETS if caller 
 def writer_for(caller: str) -> AnswerWriter:
     """Return the writer for a caller who wants the usage of a stream."""
     body: dict[str, Any] = {"model": "assistant", "stream": True}
-    own = Started(answer_id="own", created_s=5)
+    own = Started(answer_id="0" * 32, created_s=5)
     if caller == "messages":
         asked = json.dumps({**body, "max_tokens": 50, "messages": []}).encode()
         return MessagesWriter(read_messages(asked), own)

@@ -161,7 +161,7 @@ def translated(sent: bytes, operation: str, *, step: int) -> tuple[bytes, bytes]
 def stream_of(operation: str) -> TranslatedStream:
     """Return a stream of a chat upstream for a caller of messages or of responses."""
     body: dict[str, Any] = {"model": "assistant", "stream": True}
-    own = Started(answer_id="own", created_s=5)
+    own = Started(answer_id="0" * 32, created_s=5)
     writer: AnswerWriter
     if operation == "messages":
         ask = json.dumps({**body, "max_tokens": 50, "messages": []}).encode()
