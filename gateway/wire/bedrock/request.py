@@ -40,7 +40,7 @@ from gateway.wire.translation.declared_tools import (
     require_legal_name,
 )
 from gateway.wire.translation.losses import Losses
-from gateway.wire.translation.schemas import of_grammar
+from gateway.wire.translation.schemas import has_map, of_grammar
 
 MOST_TEMPERATURE = 1.0
 MOST_STOPS = 2500
@@ -163,7 +163,9 @@ def _tool(spec: ToolSpec, conversation: Conversation, losses: Losses) -> list[di
     if spec.description:
         tool["description"] = spec.description
     tool["inputSchema"] = {"json": spec.parameters}
-    if spec.is_strict:
+    if spec.is_strict and has_map(spec.parameters):
+        losses.leave_out(conversation.name_of("strict"))
+    elif spec.is_strict:
         tool |= {"inputSchema": {"json": of_grammar(spec.parameters)}, "strict": True}
     return [{"toolSpec": tool}, *cache_points(spec.cache_control)]
 
@@ -176,6 +178,8 @@ def _output_config(conversation: Conversation, losses: Losses) -> dict[str, Any]
     if not is_sent(wanted.schema):
         losses.lose(conversation.name_of("output_format"), why="JSON needs a schema there")
         return {}
+    if has_map(wanted.schema):
+        losses.leave_out(conversation.name_of("output_format"))
     schema: dict[str, Any] = {"schema": bytes(of_grammar(wanted.schema)).decode()}
     if wanted.name:
         schema["name"] = wanted.name

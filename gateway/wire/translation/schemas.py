@@ -119,6 +119,30 @@ def of_grammar(schema: msgspec.Raw) -> msgspec.Raw:
     return schema if written == read else msgspec.Raw(msgspec.json.encode(written))
 
 
+def has_map(schema: msgspec.Raw) -> bool:
+    """Return True if a schema has an object of any names, which a grammar closes."""
+    if bytes(schema).find(b'"additionalProperties"') < 0:
+        return False
+    try:
+        return _has_map(msgspec.json.decode(schema))
+    except (msgspec.DecodeError, RecursionError):
+        return False
+
+
+def _has_map(part: Any) -> bool:
+    """Return True if a part of a schema holds the schema of a map's values."""
+    if isinstance(part, list):
+        return any(_has_map(one) for one in part)
+    if not isinstance(part, dict):
+        return False
+    is_map = part.get("additionalProperties") is True and not part.get("properties")
+    return (
+        is_map
+        or isinstance(part.get("additionalProperties"), dict)
+        or any(_has_map(one) for one in part.values())
+    )
+
+
 def _of_grammar(schema: Any) -> Any:
     """Return a schema, or a part of one, in a grammar's keywords; `true` is a schema, too."""
     if not isinstance(schema, dict):

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -145,3 +146,27 @@ def test_answers_and_strict_tools_have_such_schemas() -> None:
     tools = [tool["toolSpec"]["inputSchema"]["json"] for tool in body["toolConfig"]["tools"]]
     form = body["outputConfig"]["textFormat"]["structure"]["jsonSchema"]
     assert [json.loads(form["schema"]), *tools] == [strict, strict, free]
+
+
+@pytest.mark.parametrize("values", [b'{"type":"integer"}', b"true", b"{}"])
+def test_a_map_is_closed_and_named(values: bytes) -> None:
+    """No grammar has a map: a strict tool with one is sent as a free one, and a form says so."""
+    inner = b'{"type":"object","additionalProperties":%b}' % values
+    raw = msgspec.Raw(b'{"type":"object","properties":{"m":%b}}' % inner)
+    asked = Conversation(
+        is_stream=False,
+        turns=(ConversationTurn(role=Role.USER, parts=(TextPart(text="Hi"),)),),
+        tools=(ToolSpec(name="f", parameters=raw, is_strict=True),),
+        output_format=OutputFormat(schema=raw),
+        named={"output_format": "response_format"},
+    )
+    losses = Losses("one", drops=False)
+    body = json.loads(msgspec.json.encode(write_messages_request(asked, losses)))
+    (tool,) = body["tools"]
+    assert (tool["input_schema"], "strict" in tool) == (json.loads(bytes(raw)), False)
+    assert set(losses.fields) == {"strict", "response_format"}
+    losses = Losses("one", drops=False)
+    body = json.loads(msgspec.json.encode(write_converse_request(asked, losses, model="claude")))
+    (tool,) = body["toolConfig"]["tools"]
+    assert "strict" not in tool["toolSpec"]
+    assert set(losses.fields) == {"strict", "response_format"}

@@ -41,7 +41,7 @@ from gateway.wire.translation.declared_tools import (
     require_legal_name,
 )
 from gateway.wire.translation.losses import Losses
-from gateway.wire.translation.schemas import described, of_grammar
+from gateway.wire.translation.schemas import described, has_map, of_grammar
 
 # The maximum that is sent if caller, route and deployment name none: the least of the models from
 # Claude 4 on (Opus 4 and 4.1; litellm 1.106.2, price map, 2026-11-24).
@@ -158,7 +158,9 @@ def _tool(spec: ToolSpec, conversation: Conversation, losses: Losses) -> dict[st
     if spec.description:
         tool["description"] = spec.description
     tool["input_schema"] = spec.parameters
-    if spec.is_strict:
+    if spec.is_strict and has_map(spec.parameters):
+        losses.leave_out(conversation.name_of("strict"))
+    elif spec.is_strict:
         tool |= {"input_schema": of_grammar(spec.parameters), "strict": True}
     return with_cache(tool, spec.cache_control)
 
@@ -174,6 +176,8 @@ def _output_config(conversation: Conversation, losses: Losses) -> dict[str, Any]
     if not is_sent(wanted.schema):
         losses.lose(conversation.name_of("output_format"), why="JSON needs a schema there")
         return {}
+    if has_map(wanted.schema):
+        losses.leave_out(conversation.name_of("output_format"))
     return {"format": {"type": "json_schema", "schema": schema_of(wanted)}}
 
 
