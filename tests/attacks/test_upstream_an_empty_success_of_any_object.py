@@ -96,3 +96,19 @@ async def test_an_empty_answer_of_its_own_shape_is_served(
     )
     assert json.loads(answer.body)
     assert on.event.outcome is Outcome.OK
+
+
+@pytest.mark.parametrize(("provider", "operation"), TARGETS)
+async def test_an_error_alone_is_tried_elsewhere_at_zero(
+    provider: str, operation: Operation, tmp_path: Path
+) -> None:
+    """As at the servers of the caller's own dialect; Bedrock's was bought at its hold."""
+    error = json.dumps({"error": {"message": "no", "type": "server_error"}}).encode()
+    on = stage(*(FakeUpstreamAnswer([error]) for _ in range(3)))
+    both = [target(provider, tmp_path, name=name) for name in ("one", "two")]
+    asked = {"model": "assistant", **ASKED[operation]}
+    with pytest.raises(UpstreamError):
+        await on.answer(json.dumps(asked).encode(), *both, operation=operation)
+    assert [(event.outcome, event.usage_source) for event in on.journal.events] == [
+        (Outcome.UPSTREAM_ERROR, UsageSource.NONE)
+    ] * 3

@@ -27,6 +27,7 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     arguments_in,
     has_others,
+    is_error,
     names_in,
     note_first_reading,
     note_least,
@@ -282,12 +283,15 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     if answer is None:
         observed.note_unread()
         raise UnreadableAnswer(NO_ANSWER)
+    observed.is_error = is_error(answer.get("error"))
     _note_usage(observed, answer)
     _note_twice(observed, body)
     _note_end(observed, answer)
     output = object_in(answer, "output")
     message = object_in(output, "message")
     events: list[AnswerEvent] = [Started(), *_contents(objects_in(message, "content"), observed)]
+    if observed.is_error:
+        return events
     if not observed.has_content:
         observed.has_odd = bool(message.get("content")) or any(
             has_others(members, known)
