@@ -22,10 +22,21 @@ from gateway.wire.translation.answer_events import AnswerEvent, Finish, Finished
 Events = Callable[[bytes, Observed], Sequence[AnswerEvent]]
 BEDROCK = botocore.loaders.Loader().load_service_model("bedrock-runtime", "service-2")
 # Of `FinishReason` in Google's reference of generateContent, read 2026-11-24.
-OF_GEMINI = (
-    "STOP MAX_TOKENS SAFETY RECITATION LANGUAGE OTHER BLOCKLIST PROHIBITED_CONTENT SPII "
-    "MALFORMED_FUNCTION_CALL IMAGE_SAFETY UNEXPECTED_TOOL_CALL TOO_MANY_TOOL_CALLS"
-).split()
+OF_GEMINI = [
+    "STOP",
+    "MAX_TOKENS",
+    "SAFETY",
+    "RECITATION",
+    "LANGUAGE",
+    "OTHER",
+    "BLOCKLIST",
+    "PROHIBITED_CONTENT",
+    "SPII",
+    "MALFORMED_FUNCTION_CALL",
+    "IMAGE_SAFETY",
+    "UNEXPECTED_TOOL_CALL",
+    "TOO_MANY_TOOL_CALLS",
+]
 OTHERS = {
     "max_tokens": Finish.LENGTH,
     "model_context_window_exceeded": Finish.LENGTH,
