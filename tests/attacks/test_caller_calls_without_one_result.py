@@ -37,7 +37,8 @@ def history(seed: int) -> History:
     random = Random(seed)
     found: History = [("user", "Go.")]
     for turn in range(random.randint(1, 3)):
-        ids = [f"c{turn}{number}" for number in range(random.randint(1, 3))]
+        # Nine letters, as Mistral wants them: others it gets in another form.
+        ids = [f"call{turn:02}{number:03}" for number in range(random.randint(1, 3))]
         calls = [("call", one) for one in ids]
         results = [("result", one) for one in random.sample(ids, len(ids))]
         for one in (*calls, *results):
