@@ -22,6 +22,7 @@ from gateway.cli.terminal.output import (
     show_record,
     table_text,
 )
+from gateway.domain.allocation.reallocation import ReallocationState
 from gateway.domain.ledger.month_close import month_moments
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, OperatorError
@@ -32,7 +33,7 @@ from gateway.services.ledger.billed_hours import billed_spans
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.month_close import BilledSpan, MonthClose
-    from gateway.reports import MonthStatus
+    from gateway.reports import MonthStatus, Reports
     from gateway.services.stores import Stores
 
 PROGRESS_EVERY_S = 2.0
@@ -75,6 +76,7 @@ def status(
     with toolbox.open_stores() as stores, toolbox.open_reports() as reports:
         found = reports.month_status(wanted, billed=_billed(toolbox, stores, wanted))
         is_demo_ledger = reports.is_demo_ledger()
+        _note_proposed(reports, wanted)
     rows = [(check.name, check.status.value, check.finding, check.remedy) for check in found.checks]
     show(Table(("check", "status", "finding", "mend"), rows), format, empty="")
     if is_demo_ledger:
@@ -121,6 +123,7 @@ def close(
         billed = _billed(toolbox, stores, wanted)
         with toolbox.open_reports() as reports:
             found = reports.month_status(wanted, billed=billed)
+            _note_proposed(reports, wanted)
         _show_open(found, accepted)
         if not found.attempts:
             note(
@@ -138,6 +141,16 @@ def close(
         f"{format_usd(closed.total_usd)}. tollgate report spend --month {wanted:%Y-%m} --as-closed "
         "shows it at any time."
     )
+
+
+def _note_proposed(reports: Reports, month: date) -> None:
+    """Say that proposed re-allocations of a month wait, which a close does not take along."""
+    waiting = sum(one.state == ReallocationState.PROPOSED for one in reports.reallocations(month))
+    if waiting:
+        note(
+            f"{waiting} proposed re-allocation(s) of {month:%Y-%m} wait for an approval. See: "
+            f"tollgate reallocation list --month {month:%Y-%m}"
+        )
 
 
 @app.command(

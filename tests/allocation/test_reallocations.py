@@ -121,6 +121,16 @@ def test_cost_moves_only_after_another_login_approved(
     assert report.total["cost_usd"] == report.total["total_usd"] == Decimal("0.0012")
 
 
+def test_the_status_of_a_month_names_what_waits(author: Cli, approver: Cli) -> None:
+    """Finance would close a month whose cost was still to move."""
+    reallocation_id = added(author)
+    words = "1 proposed re-allocation(s) of 2026-11 wait for an approval."
+    assert words in author("month", "status", "2026-11").err
+    assert "wait for an approval" not in author("month", "status", "2026-10").err
+    approver.ok(*approve(reallocation_id))
+    assert "wait for an approval" not in author("month", "status", "2026-11").err
+
+
 def test_a_second_approval_changes_nothing(author: Cli, approver: Cli, database_url: str) -> None:
     """A retry after a lost answer must not move the cost again."""
     reallocation_id = added(author)
