@@ -15,6 +15,11 @@ PREFLIGHT = $(ANY_PYTHON) -I engine/preflight.py --command "$(ASKED)" --venv .ve
 # Each command of a test would else compile all its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 STEP := $(BIN)/python -m deploy.run_step
+# An environment of its own for outside judges, made again if its requirements change: its name, the
+# folder of its requirements, its Python, options of pip.
+judges = cmp -s $(2)/requirements.txt .venv/$(1)/made-of || { rm -rf .venv/$(1) && $(3) -m venv .venv/$(1) && \
+	.venv/$(1)/bin/pip install --disable-pip-version-check --no-compile --no-deps $(4) -qr $(2)/requirements.txt && \
+	cp $(2)/requirements.txt .venv/$(1)/made-of; }
 EDITABLE := $(BIN)/python -m pip install --disable-pip-version-check --no-deps --no-build-isolation --editable .
 
 .PHONY: help setup run test test-days engine-environment check coverage chaos residency foreign-rows fuzz clients engines fuzz-api oracles request-oracle reconcile-seeds month-sequences report-oracle focus dashboard-tour fmt lint types imports bench ratchets demo-crash lock clean
@@ -91,15 +96,13 @@ engines: .venv/dev.stamp ## Real llama.cpp and a pooling vLLM behind a gateway; 
 	@TOLLGATE_TEST_ENGINES=1 $(BIN)/python -m pytest tests/engines
 
 fuzz-api: .venv/dev.stamp ## Fuzz a gateway by its OpenAPI description with CASES=20000 (about 6 minutes)
-	@test -x .venv/fuzz-api/bin/schemathesis || { $(BIN)/python -m venv .venv/fuzz-api && \
-		.venv/fuzz-api/bin/pip install --disable-pip-version-check --no-deps -qr tests/openapi/requirements.txt; }
+	@$(call judges,fuzz-api,tests/openapi,$(BIN)/python,)
 	@SCHEMATHESIS=$(CURDIR)/.venv/fuzz-api/bin/schemathesis CASES=$(or $(CASES),20000) \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/openapi/fuzz_api.py
 
 oracles: .venv/dev.stamp ## Let litellm, SDKs and their tests, llm-comply, real tokenizers and recorded usages (CORPUS=FILE) judge answers and bounds
 	@$(BIN)/python -m pytest -q tests/oracles/recorded_bodies.py
-	@test -x .venv/oracles/bin/pytest || { $(BIN)/python -m venv .venv/oracles && .venv/oracles/bin/pip install \
-		--disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/oracles/requirements.txt; }
+	@$(call judges,oracles,tests/oracles,$(BIN)/python,--require-hashes)
 	@.venv/oracles/bin/python -m pytest -q --noconftest -p no:cacheprovider -o addopts= -W ignore \
 		tests/oracles/outside_shapes.py tests/oracles/outside_usage.py tests/oracles/outside_tokenizers.py \
 		tests/oracles/outside_streams.py tests/oracles/outside_schemas.py
@@ -121,8 +124,7 @@ report-oracle: .venv/dev.stamp ## Ask QUESTIONS=1500 random reports and add each
 		$(BIN)/python -m pytest -q -o faulthandler_timeout=0 tests/reports/oracle/test_report_oracle.py
 
 focus: .venv/dev.stamp ## Let the official FOCUS validator judge an export; needs Python 3.12, 600 MB of disk
-	@test -x .venv/focus/bin/focus-validator || { $(or $(PYTHON3_12),python3.12) -m venv .venv/focus && \
-		.venv/focus/bin/pip install --disable-pip-version-check --no-compile --require-hashes --no-deps -qr tests/focus/requirements.txt; }
+	@$(call judges,focus,tests/focus,$(or $(PYTHON3_12),python3.12),--require-hashes)
 	@FOCUS_VALIDATOR=$(CURDIR)/.venv/focus/bin/focus-validator \
 		$(BIN)/python -m pytest -q -s -o faulthandler_timeout=0 tests/focus/official_validator.py
 
