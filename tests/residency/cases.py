@@ -163,10 +163,12 @@ def policy(draw: Random) -> dict[str, Any]:
 
 
 def _without_places(draw: Random, document: dict[str, Any]) -> tuple[str, ...]:
-    """Leave one server of no place, which states one, where any place is allowed: often a model of
-    Ollama's cloud, behind an own server or not. Return the server's behaviour.
+    """Leave one server of no place, which states one, where any place is allowed, or forbidden in
+    shadow alone: often a model of Ollama's cloud, behind an own server or not. Return the server's
+    behaviour.
     """
-    document["classes"] = {label: {"regions": ["any"]} for label in document["classes"]}
+    rules = ({"regions": ["any"]}, {"regions": ["eu"], "mode": "shadow"})
+    document["classes"] = {label: draw.choice(rules) for label in document["classes"]}
     document["data_tags"] = {tag: {} for tag in document.get("data_tags", {})}
     document["teams"][0].pop("residency", None)
     (one, *_) = document["deployments"]
@@ -175,7 +177,7 @@ def _without_places(draw: Random, document: dict[str, Any]) -> tuple[str, ...]:
         one |= {"provider": "ollama", "self_hosted": draw.random() < 0.5}
     document["deployments"] = [one]
     document["routes"][0]["deployments"] = [one["name"]]
-    return ("lies",)
+    return (draw.choice(("lies", "wanders")),)
 
 
 def rule(draw: Random, document: dict[str, Any], *, is_class: bool = False) -> dict[str, Any]:
