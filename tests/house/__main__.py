@@ -52,9 +52,9 @@ LISTS = (
     "report schedule list",
 )
 EXPORTS = (
-    "export events --format csv --out",
-    "export adjustments --format csv --out",
-    "export focus --format csv --out",
+    f"export events --month {LAST_MONTH} --format csv --out",
+    f"export adjustments --month {LAST_MONTH} --format csv --out",
+    f"export focus --month {LAST_MONTH} --format csv --out",
 )
 AS_JSON = {"policy export", "policy schema", "report demand"}  # they print a document as it is
 
