@@ -1,13 +1,21 @@
-"""docs/security.md names the test of each finding and each attack that is a test."""
+"""docs/lab/attacks.tsv names the test of each finding and each attack that is a test; the security
+page links it.
+"""
 
 from __future__ import annotations
 
+import csv
 import re
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-PAGE = (REPOSITORY / "docs" / "security.md").read_text()
-NAMED = re.findall(r"tests/[\w./]+", PAGE)
+DOCS = REPOSITORY / "docs"
+LISTS = [DOCS / "lab" / "attacks.tsv", DOCS / "lab" / "attacks_that_held.tsv"]
+NAMED = [
+    name
+    for page in [DOCS / "security.md", *LISTS]
+    for name in re.findall(r"tests/[\w./]+", page.read_text())
+]
 
 
 def test_every_path_on_the_page_exists() -> None:
@@ -15,9 +23,17 @@ def test_every_path_on_the_page_exists() -> None:
     assert [name for name in NAMED if not (REPOSITORY / name.rstrip(".")).exists()] == []
 
 
-def test_every_attack_is_on_the_page() -> None:
-    """Without a row on the page, a reader cannot find the test of an attack."""
+def test_every_attack_is_listed() -> None:
+    """Without a row, a reader cannot find the test of an attack."""
     usability = list((REPOSITORY / "tests").rglob("test_usability_*.py"))
     attacks = [path for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
     named = {Path(name).name for name in NAMED}
     assert sorted(path.name for path in attacks + usability if path.name not in named) == []
+
+
+def test_every_row_has_all_cells() -> None:
+    """A tab that is missing or too many moves what a reader sees into the wrong column."""
+    for page in LISTS:
+        with page.open(newline="") as file:
+            first, *rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
+        assert {len(row) for row in rows} == {len(first)}

@@ -90,7 +90,7 @@ def _parser() -> argparse.ArgumentParser:
     def scenario(name: str, help_text: str) -> argparse.ArgumentParser:
         one = scenarios.add_parser(name, help=help_text)
         one.add_argument("--seed", type=int, default=SEED)
-        one.add_argument("--write", action="store_true", help="write the table into docs/chaos.md")
+        one.add_argument("--write", action="store_true", help="write the table into docs/lab/chaos")
         return one
 
     one = scenario("kill", "kill -9 of random replicas under the fault mix")

@@ -1,5 +1,5 @@
-"""The report of a run: a table for the terminal, the same in `docs/chaos.md`, and an exit
-status.
+"""The report of a run: a table for the terminal, the same in `docs/lab/chaos`, its line on
+`docs/chaos.md`, and an exit status.
 """
 
 from __future__ import annotations
@@ -17,7 +17,20 @@ from tests.chaos.checker import Books, Finding, Verdict, check, self_test
 from tests.fake_upstream.faults import Fault
 from tests.fake_upstream.plans import HEALTHY
 
-PAGE = Path(__file__).parents[2] / "docs" / "chaos.md"
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE, LAB = DOCS / "chaos.md", DOCS / "lab" / "chaos"
+MARKS = "<!-- chaos: begin -->", "<!-- chaos: end -->"
+SUMMED_UP = {  # a column of the page: the figure of a run
+    "requests": "requests",
+    "attempts": "attempts",
+    "kills": "kills",
+    "lost": "lost",
+    "doubled": "doubled",
+    "unknown": "unknown, of what can be counted",
+    "findings": "findings",
+    "commit": "commit",
+    "date": "date",
+}
 SHOWN = 5  # findings of a kind
 
 
@@ -147,15 +160,21 @@ def _part(counts: Counter[str], prefix: str) -> Counter[str]:
 def _write(
     scenario: str, rows: Sequence[tuple[str, str]], facts: Sequence[tuple[str, str]]
 ) -> None:
-    """Replace the lines between the scenario's marks.
+    """Write the figures of a run into its file, and the page's table of all runs."""
+    lines = [f"{name}\t{value}\n" for name, value in [("figure", "value"), *facts, *rows]]
+    (LAB / f"{scenario}.tsv").write_text("".join(lines), encoding="utf-8")
+    replace_between(PAGE, *MARKS, lines=summary())
 
-    Raises `ValueError` if the page has none.
-    """
-    table = [
-        "| | |",
-        "|---|---|",
-        *(f"| {name} | {value.replace('|', '/')} |" for name, value in rows),
-    ]
-    measured = [f"- {name}: {value}" for name, value in facts]
-    opening, closing = f"<!-- chaos:{scenario}:begin -->", f"<!-- chaos:{scenario}:end -->"
-    replace_between(PAGE, opening, closing, lines=[*measured, "", *table])
+
+def summary() -> list[str]:
+    """Return the lines of a table with the last run of each scenario, by its file."""
+    lines = [f"| run | {' | '.join(SUMMED_UP)} |", "|---" * (len(SUMMED_UP) + 1) + "|"]
+    for path in sorted(LAB.glob("*.tsv")):
+        figures = dict(
+            line.split("\t", 1) for line in path.read_text(encoding="utf-8").splitlines()
+        )
+        commit = figures["commit"].split()[0]
+        shown = figures | {"commit": commit, "date": figures["date"].split()[0]}
+        cells = [shown.get(figure, "–") for figure in SUMMED_UP.values()]
+        lines.append(f"| [{path.stem}](lab/chaos/{path.name}) | {' | '.join(cells)} |")
+    return lines
