@@ -107,7 +107,7 @@ def _measured(
         f"- {size.name}, {'as a ledger, ' if is_ledger else ''}{first.written.calendar.days} days; "
         f"a bar of {LEAST_PER_S:,} events a second",
         "",
-        "| what | took | events a second |",
+        "| step | took | events a second |",
         "|---|--:|--:|",
         _row("all events committed, and most hours summed up meanwhile", size, first.events_s),
         _row("the same, and every hour and day summed up", size, first.whole_s),

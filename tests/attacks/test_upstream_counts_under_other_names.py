@@ -24,7 +24,7 @@ from tests import factories
 from tests.answers import chat_stream, rewrite_chat
 from tests.attacks.odd_answers import encoded
 
-FACTS = Path(__file__).parents[2] / "docs" / "provider-facts.md"
+NAMES = Path(__file__).parents[2] / "docs" / "lab" / "names_of_counts.tsv"
 KEPT = frozenset(TokenUsage.__struct_fields__)
 WHOLES = {"input_tokens": 1000, "output_tokens": 1000}
 KIMI = {"prompt_tokens": 1000, "completion_tokens": 100, "total_tokens": 1100, "cached_tokens": 900}
@@ -78,11 +78,9 @@ def test_the_dearer_of_two_places_counts(name: str) -> None:
     assert len(places) == 1 or (read is not None and not read.is_plausible)
 
 
-def test_the_page_of_provider_facts_lists_each_name() -> None:
-    """A name that is dropped from the table is missed by the page."""
-    page = FACTS.read_text()
-    section = page.partition("## Names of counts")[2].partition("\n## ")[0]
-    listed = {line.split("`")[1] for line in section.splitlines() if line.startswith("| `")}
+def test_the_list_of_names_has_each_one_with_its_source() -> None:
+    """A name that is dropped from the table is missed by the list."""
+    listed = {line.split("\t")[0] for line in NAMES.read_text().splitlines()[1:]}
     harmless = {path[-1] for path in HARMLESS_PATHS}
     assert listed == harmless | {place.path[-1] for place in PLACES}
 

@@ -11,7 +11,7 @@ from collections import OrderedDict
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 
 # Anthropic keeps a prefix for five minutes after its last use, OpenAI for five to ten
-# (docs/provider-facts.md).
+# (docs/lab/providers.tsv).
 KEPT_S = 300.0
 MOST_SESSIONS = 10_000  # of one worker, about 200 bytes each
 

@@ -2,7 +2,7 @@
 
 A stream is server-sent events, each a piece of the answer with the usage so far; its end is the end
 of the body after a finish reason. Calls come whole, and so do pictures. Other content is metered
-and named (docs/provider-facts.md).
+and named (docs/lab/providers.tsv).
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ _NAMES: tuple[tuple[str, str, str], ...] = (
 TOOLS_USED, TOOLS_DETAILS = b"num_server_side_tools_used", "server_side_tool_usage_details"
 # Members that cost nothing beside the counts above: a part of one of them whose kind has its price,
 # the whole of some, a time, or an amount of money. xAI bills calls of MCP by their tokens, and its
-# `x_posts_fetched` are in no price list (docs/provider-facts.md). Looked up on 2026-11-29.
+# `x_posts_fetched` are in no price list (docs/lab/providers.tsv). Looked up on 2026-11-29.
 _HARMLESS: tuple[tuple[str, str], ...] = (
     ("output.accepted_prediction_tokens", _OPENAI),
     ("output.rejected_prediction_tokens", _OPENAI),
