@@ -262,9 +262,8 @@ def _callers(stack: ExitStack, asked: dict[str, Any]) -> subprocess.Popen[bytes]
     stack.callback(end, process)
     assert process.stdin is not None, "it was asked for"
     assert process.stdout is not None, "so was this"
-    process.stdin.write(
-        json.dumps(asked).encode() + b"\n"
-    )  # a key on a command line is visible to every user
+    # A key on a command line is visible to every user.
+    process.stdin.write(json.dumps(asked).encode() + b"\n")
     process.stdin.flush()
     process.stdout.readline()
     return process

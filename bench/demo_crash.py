@@ -169,9 +169,8 @@ async def _traffic(gateway: Gateway, chosen: argparse.Namespace) -> None:
             tasks.append(
                 asyncio.create_task(_ask(client, gateway, random, stream=random.random() < 0.9))
             )
-            await asyncio.sleep(
-                chosen.over_s / chosen.streams
-            )  # the last ones have no token yet at the kill
+            # The last ones have no token yet at the kill.
+            await asyncio.sleep(chosen.over_s / chosen.streams)
         await asyncio.to_thread(gateway.end, signal.SIGKILL)
         await asyncio.gather(*tasks)
 

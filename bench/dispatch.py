@@ -102,9 +102,8 @@ class Stand:
         steady, self.mortal_port, closed = free_ports(3)
         self.steady = f"http://127.0.0.1:{steady}"
         self.start_upstream(steady)
-        silent = socket.create_server(
-            ("127.0.0.1", 0), backlog=1024
-        )  # accepts connections without reading them
+        # Accepts connections without reading them.
+        silent = socket.create_server(("127.0.0.1", 0), backlog=1024)
         stack.callback(silent.close)
         self.postgres = stack.enter_context(EmbeddedPostgres(self._home))
         url = self.postgres.start()
@@ -338,9 +337,8 @@ async def _beside_a_sick_one(stand: Stand, *, streams: int, seconds: float) -> l
         for caller in callers:
             assert caller.cancelled(), f"they asked to the end: {caller.exception()}"
         assert all(one.status == 200 for one in every), "the healthy one serves everybody"
-        replies = [
-            one for one in every if one.began_s >= began_s + STREAM_S
-        ]  # until then as many have begun as are to run
+        # Until then as many have begun as are to run.
+        replies = [one for one in every if one.began_s >= began_s + STREAM_S]
         at_once = median(
             sum(one.began_s <= at.began_s < one.ended_s for one in every) for at in replies
         )

@@ -210,9 +210,8 @@ class Stage:
             on_failed_sync=print,
             on_synced=lambda seconds: None,
         )
-        database = Database(
-            "postgresql://nobody@localhost/none"
-        )  # opened by budgets, limits and keys, which are absent here
+        # Opened by budgets, limits and keys, which are absent here.
+        database = Database("postgresql://nobody@localhost/none")
         worker = self._journal.journal_id
         self._leases = budget_leases = BudgetLeases(
             Lender(database), clock, worker=worker, lease_s=900

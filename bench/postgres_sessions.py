@@ -193,9 +193,8 @@ async def _measured(url: str, rounds: int) -> str:
     asker = await _asker(url)
     exchanges, batches = Figures(), Figures()
     for number in range(rounds + 1):
-        kinds = (
-            KINDS[number % len(KINDS) :] + KINDS[: number % len(KINDS)]
-        )  # so that none always follows the same one
+        # So that none always follows the same one.
+        kinds = KINDS[number % len(KINDS) :] + KINDS[: number % len(KINDS)]
         for kind in kinds:
             await _timed(exchanges, kind, [partial(asker.exchange, kind)] * EXCHANGES)
         for kind in kinds:

@@ -50,10 +50,11 @@ DAYS = 30
 # at the window's beginning, which moves on while the events are made
 LEFT_OUT = timedelta(minutes=30)
 KEYS_A_TEAM = 12
+# Of all teams' requests, for each team.
 MONTH_USD_A_REQUEST, DAY_USD_A_REQUEST = (
     Decimal("0.0005"),
     Decimal("0.00004"),
-)  # of all teams' requests, for each team
+)
 LOOK_EVERY_S = 0.05
 
 # Whole nano-dollars per token, so that SQL's sums need no rounding: input, cached input, output in

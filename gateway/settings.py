@@ -30,19 +30,15 @@ from gateway.errors import BadUsage
 
 PREFIX = "TOLLGATE_"
 _POSTGRES = ("postgresql://", "postgres://", "postgresql+psycopg://")
-_NO_NUMBER = {
-    "int": "a whole number",
-    "float": "a number",
-    "bool": "true or false",
-}  # by pydantic's type of error
+# By pydantic's type of error.
+_NO_NUMBER = {"int": "a whole number", "float": "a number", "bool": "true or false"}
 _BOUNDS = {
     "greater_than": ("more than", "gt"),
     "greater_than_equal": ("at least", "ge"),
     "less_than_equal": ("at most", "le"),
 }
-_OTHER = frozenset(
-    {"CONFIG", "DEBUG", "KEY", "OPERATOR", "REPORTS_URL", "DASHBOARD_SIGN_IN"}
-)  # read by other parts
+# Read by other parts.
+_OTHER = frozenset({"CONFIG", "DEBUG", "KEY", "OPERATOR", "REPORTS_URL", "DASHBOARD_SIGN_IN"})
 
 
 class Settings(BaseSettings):

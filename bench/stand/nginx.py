@@ -10,9 +10,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-EVENTS = (
-    101  # of one stream: role, 98 words, finish reason, usage. `[DONE]` comes with the last one.
-)
+# Of one stream: role, 98 words, finish reason, usage. `[DONE]` comes with the last one.
+EVENTS = 101
 PACE_S = 0.02
 MODULES = Path("/usr/lib/nginx/modules")
 _MODEL = "upstream-model"

@@ -188,9 +188,8 @@ class EngineState:
         self.advance(arrival.at_s)
         start_s = arrival.at_s
         if len(self.free_s) >= self.engine.sequences:
-            start_s = max(
-                start_s, heapq.heappop(self.free_s)
-            )  # the sequence of the one that ends first
+            # The sequence of the one that ends first.
+            start_s = max(start_s, heapq.heappop(self.free_s))
             heapq.heappush(self.starts_s, start_s)
         first_s = start_s + self.engine.prefill_s(arrival)
         last_s = start_s + self.engine.work_s(arrival)

@@ -16,9 +16,8 @@ from dashboard.charts.drawing import COLOURS, MONEY_AXIS, Click, Point, clickabl
 ROOM_FOR_WORDS = 1.9  # of the longest bar, with an amount and a share beside it
 ROOM_FOR_AMOUNT = 1.4  # of the longest bar, also on a narrow screen
 WHOLE = "Bill"  # the last step of a waterfall, in grey
-MOST_OF_A_GAUGE = (
-    1.5  # early in a period a forecast may be many times the limit: it must not shrink all bars
-)
+# Early in a period a forecast may be many times the limit: it must not shrink all bars.
+MOST_OF_A_GAUGE = 1.5
 
 
 def bars(

@@ -132,9 +132,8 @@ class Edge:
             exchange.start(status, headers)
             await exchange.send(body, is_last=True)
             return
-        task = asyncio.current_task(
-            self.loop
-        )  # before Python 3.12, looking up the loop is a system call
+        # Before Python 3.12, looking up the loop is a system call.
+        task = asyncio.current_task(self.loop)
         assert task is not None, "a server calls an application in a task"
         self.drain.in_flight.add(task)
         try:

@@ -231,9 +231,8 @@ class _Call:
         self.status = 0
         self.client_left = False
         self._attempt: Attempt | None = None
-        self._refusal: tuple[str, int] | None = (
-            None  # code and attempts; the error itself would refer back to this call
-        )
+        # Code and attempts; the error itself would refer back to this call.
+        self._refusal: tuple[str, int] | None = None
         metrics.counts.in_flight += 1
 
     def clear_cancellation(self) -> None:

@@ -39,9 +39,8 @@ class LargeBodies:
         """Make the thread pool of one, with no body waiting."""
         self.thread = ThreadPoolExecutor(1, "large-bodies")
         self._is_busy = False
-        self._waiting: dict[
-            str, deque[asyncio.Future[None]]
-        ] = {}  # in the order of the teams' turns
+        # In the order of the teams' turns.
+        self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
 
     async def read(self, team: str, read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `read` in the thread at the team's turn; return its result or raise its error."""

@@ -69,9 +69,8 @@ class Machine:
     price_list: Callable[[], PriceList]
     peppers: Callable[[], tuple[Pepper, ...]]  # raises `BadUsage`
     create_pepper: Callable[[], None]  # does nothing if there is one
-    journals: Callable[
-        [Callable[[UUID, OSError], None]], Sequence[LocalJournal]
-    ]  # called with what cannot be read
+    # Called with what cannot be read.
+    journals: Callable[[Callable[[UUID, OSError], None]], Sequence[LocalJournal]]
     database_folder: Callable[[], Path]  # of the embedded Postgres
     dashboard_secrets: tuple[Path, ...]  # where sign-in is set up; the last one wins
     require_own_secret: Callable[[Path], None]  # raises `BadUsage` for a file of the home
@@ -99,16 +98,13 @@ class Toolbox:
     open_stores: Callable[[], AbstractContextManager[Stores]]  # in the administration role
     open_entering: Callable[[], AbstractContextManager[Stores]]  # entries for approval
     open_approving: Callable[[], AbstractContextManager[Stores]]  # approvals, and months
-    open_as_owner: Callable[
-        [], AbstractContextManager[Stores]
-    ]  # only for migrations and the logins
-    open_booking: Callable[
-        [], AbstractContextManager[Stores]
-    ]  # in the gateway's role, which writes events
+    # Only for migrations and the logins.
+    open_as_owner: Callable[[], AbstractContextManager[Stores]]
+    # In the gateway's role, which writes events.
+    open_booking: Callable[[], AbstractContextManager[Stores]]
     open_reports: Callable[[], AbstractContextManager[Reports]]
-    open_address: Callable[
-        [LoginPurpose], AbstractContextManager[str]
-    ]  # of the database, by the login for one purpose
+    # Of the database, by the login for one purpose.
+    open_address: Callable[[LoginPurpose], AbstractContextManager[str]]
     serve: Callable[[ServeOptions], None]
     now: Callable[[], datetime]
     random_bytes: Callable[[int], bytes]

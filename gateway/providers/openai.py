@@ -82,9 +82,8 @@ class OpenAI:
     """
 
     bills_errors = False
-    stores_by_default = frozenset(
-        {Operation.RESPONSES}
-    )  # `store` is true there unless the body sets it to false
+    # `store` is true there unless the body sets it to false.
+    stores_by_default = frozenset({Operation.RESPONSES})
 
     def __init__(self, salt_key: bytes = b"") -> None:
         """Make the adapter."""

@@ -29,9 +29,8 @@ from gateway.wire.observed import Observed
 
 log = structlog.get_logger()
 
-MAX_INPUT_BYTES = (
-    2**20
-)  # bytes of a request body; larger ones are estimated. A mebibyte takes half a second of one core
+# Bytes of a request body; larger ones are estimated. A mebibyte takes half a second of one core.
+MAX_INPUT_BYTES = 2**20
 MAX_WAITING = 64  # answers whose text waits for the one counting thread; further ones are estimated
 DEADLINE_S = 5.0
 # Chat templates put about three tokens around each message: its role, its start and its end.

@@ -28,9 +28,8 @@ PRIORITIES = {Priority.HIGH: "-1", Priority.LOW: "1"}
 FAIRNESS_HEADER = "x-llm-d-inference-fairness-id"
 OBJECTIVE_HEADER = "x-llm-d-inference-objective"
 
-_PARSED = frozenset(
-    {"reasoning", "tools"}
-)  # capabilities that vLLM provides by parsing the model's output
+# Capabilities that vLLM provides by parsing the model's output.
+_PARSED = frozenset({"reasoning", "tools"})
 
 
 class Vllm(OpenAI):

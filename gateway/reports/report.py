@@ -12,9 +12,8 @@ from enum import StrEnum
 
 from gateway.domain.reports.comparison import Comparison
 
-Cell = (
-    str | int | float | Decimal | bool | date | datetime | None
-)  # None is unknown or not reported, never 0
+# None is unknown or not reported, never 0.
+Cell = str | int | float | Decimal | bool | date | datetime | None
 
 
 class ColumnKind(StrEnum):

@@ -91,9 +91,8 @@ def _begins_as_text(encoded: str) -> bool:
     """Return True if base64 data begins as text: every pixel, sound and film format has a non-text
     byte in its head.
     """
-    first = "".join(
-        encoded.partition(",")[0].split()
-    )  # frames are separated by commas; lines may be folded
+    # Frames are separated by commas; lines may be folded.
+    first = "".join(encoded.partition(",")[0].split())
     try:
         start = binascii.a2b_base64(first[: len(first) // 4 * 4], strict_mode=True)
     except ValueError:

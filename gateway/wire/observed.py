@@ -82,9 +82,8 @@ class Observed(msgspec.Struct, kw_only=True):
     has_failed: bool = False  # the reason for an answer's end says that it failed
     is_done: bool = False  # the dialect's own end was seen
     is_whole: bool = False  # a plain answer came to its end, readable or not
-    is_unfinished: bool = (
-        False  # the upstream continues working, and its further usage stays unknown
-    )
+    # The upstream continues working, and its further usage stays unknown.
+    is_unfinished: bool = False
     has_content: bool = False
     has_unread: bool = False  # a part of the answer could not be read
     has_odd: bool = False  # a part has a form that is not known, so it may be content

@@ -29,9 +29,8 @@ async def test_only_the_received_output_is_metered() -> None:
     await answer.rest.aclose()
     await soon(lambda: on.journal.events, "the event")
     assert (on.event.outcome, on.event.usage_source) == (Outcome.CLIENT_GONE, UsageSource.DERIVED)
-    assert (
-        on.event.usage.output_tokens == 61
-    )  # the one that was forwarded, and those that the kernel had
+    # The one that was forwarded, and those that the kernel had.
+    assert on.event.usage.output_tokens == 61
     assert upstream.closed == 1
 
 

@@ -57,11 +57,8 @@ MORE_RATES = {
     name: {kind: str(100 * Decimal(rate)) for kind, rate in more.items()}
     for name, more in dialects.MORE_RATES.items()
 }
-TEAMS = {
-    "alpha": ("once", 30),
-    "beta": ("month", 45),
-    "gamma": ("week", 60),
-}  # a key's budget: period, USD
+# A key's budget: period, USD.
+TEAMS = {"alpha": ("once", 30), "beta": ("month", 45), "gamma": ("week", 60)}
 MOST_TOKENS = 160  # asked for at most; a quarter of it is generated at most
 OVERHEAD_TOKENS = 64
 
@@ -69,10 +66,11 @@ USABLE = 0.97
 LEASE_S = 5.0
 ADOPTED_WITHIN_S = 2.5  # a neighbour looks for journals every two seconds, and then writes them
 LEAVE_SHARE = 0.08
+# One round of so many has no kill; this share of the others has two.
 NO_KILL_EVERY, TWO_SHARE = (
     4,
     0.3,
-)  # one round of so many has no kill; this share of the others has two
+)
 KILL_WITHIN_S = 3.0
 PAUSE_S = (0.3, 1.2)  # after a refusal
 # The other processes' leases return within two seconds, a dead process's when its journal is
@@ -81,9 +79,8 @@ QUIET_S, QUIET_AFTER_KILL_S, QUIET_REFUSALS = 2.2, 4.0, 20
 ROUND_S = 40.0
 LIMIT_S = 30.0
 ON_ITS_WAY_S = 2.0  # four hundred callers on two cores
-MOST_BUSY_SHARE = (
-    0.05  # of the answers may be 503: Postgres took more than 50 ms, on a machine that is full
-)
+# Of the answers may be 503: Postgres took more than 50 ms, on a machine that is full.
+MOST_BUSY_SHARE = 0.05
 
 _FIGURES = re.compile(
     r"\$(?P<limit>[\d,.]+) limit, \$(?P<spent>[\d,.]+) spent, \$(?P<held>[\d,.]+) held "

@@ -235,9 +235,8 @@ def _check_early_leavers(books: Books, verdict: Verdict) -> None:
         for call in books.calls
     )
     closed = sum(attempt["fault"] == Fault.STALE for attempt in books.attempts)
-    if (
-        verdict.counts["written into a closing connection"] > closed
-    ):  # the writer cannot know that its bytes were not read
+    # The writer cannot know that its bytes were not read.
+    if verdict.counts["written into a closing connection"] > closed:
         verdict.find(
             "orphan",
             f"{verdict.counts['written into a closing connection']} booked, only {closed} were "
@@ -359,9 +358,8 @@ def _check_cost(event: Event, books: Books, verdict: Verdict) -> None:
         return
     total = 0
     for line in lines:
-        due = round(
-            int(line["tokens"]) * rate_of[line["kind"]] * 1000
-        )  # n$; round() is half to even
+        # N$; round() is half to even.
+        due = round(int(line["tokens"]) * rate_of[line["kind"]] * 1000)
         if due != int(line["cost_nusd"]):
             verdict.find("cost", f"{where}: line {line} should be {due} n$")
         total += due

@@ -64,9 +64,8 @@ async def run(result: Result, *, side: str, callers: int, step: int) -> None:
         result.demand(await idle(fleet), "hanging", "requests are still in flight")
         await fleet.settled(len(fleet.attempts()))
         events: dict[str, list[dict[str, Any]]] = {}
-        for event in sorted(
-            fleet.events(), key=lambda event: -event["attempt"]
-        ):  # the last is its caller's view
+        # The last is its caller's view.
+        for event in sorted(fleet.events(), key=lambda event: -event["attempt"]):
             events.setdefault(str(event["request_id"]), []).append(event)
         arrived = Counter(attempt["request_id"] for attempt in fleet.attempts())
         written = Counter({request_id: len(rows) for request_id, rows in events.items()})

@@ -36,9 +36,8 @@ from tests.fake_upstream.plans import FOREIGN
 from tests.gateway_process import free_port
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCE = Path(
-    os.environ.get("TOLLGATE_CHAOS_SOURCE", REPOSITORY)
-)  # another checkout's gateway may be judged as well
+# Another checkout's gateway may be judged as well.
+SOURCE = Path(os.environ.get("TOLLGATE_CHAOS_SOURCE", REPOSITORY))
 READY_WITHIN_S = 180.0  # on a machine that other runs fill
 
 # Odd rates on purpose: every line has something to round. USD per million tokens: input, cached

@@ -41,12 +41,10 @@ WINDOW_S, SHARE = 60.0, 0.02
 MAX_TOKENS, OVERHEAD_TOKENS = 1000, 64
 # of the slots on average: one that others had in use a moment ago is theirs for up to a second
 LEAST_BUSY = 0.9
-MOST_OVER = (
-    0.01  # of the time: a process that waited 50 ms for Postgres may admit one by its own share
-)
-MOST_SHED = (
-    0.001  # of the answers: with every core busy a process is late now and then, and says so
-)
+# Of the time: a process that waited 50 ms for Postgres may admit one by its own share.
+MOST_OVER = 0.01
+# Of the answers: with every core busy a process is late now and then, and says so.
+MOST_SHED = 0.001
 LEAST_OFFERED = 0.97  # of the rate that was meant: else the callers are too slow to prove anything
 PROBES, PROBE_LIMIT, PROBE_TOKENS = 12, 4, 4000
 # seconds after the crowd: Postgres then answers at once, and the given times must be true
@@ -93,10 +91,11 @@ CROWDS = (
     Crowd(team="c6", at_once=6),
 )
 MIXED = frozenset(crowd.team for crowd in CROWDS if crowd.requests is not None)
+# Of one request, on average; only how much is offered depends on them.
 USED_TOKENS, SERVICE_S = (
     230,
     0.55,
-)  # of one request, on average; only how much is offered depends on them
+)
 PROBE_TEAMS = {
     "probe-requests": f"requests_per_minute: {PROBE_LIMIT}",
     "probe-tokens": f"tokens_per_minute: {PROBE_TOKENS}",
@@ -627,10 +626,11 @@ def _admitted(
     for event in events:
         attempts[str(event["request_id"])].append(event)
     found: defaultdict[str, list[Admitted]] = defaultdict(list)
+    # More than one if a deployment could not be reached in time.
     for (
         request_id,
         of_it,
-    ) in attempts.items():  # more than one if a deployment could not be reached in time
+    ) in attempts.items():
         found[of_it[0]["team"]].append(
             Admitted(
                 at_s=min(event["started_at"].timestamp() for event in of_it),

@@ -33,9 +33,8 @@ from tests.fake_upstream.plans import ALL_COUNTABLE, shape
 REPLICAS = 2
 LEASE_SHARE = 1.5  # of the outage
 WARM_UP_S, LEARN_S = 20.0, 10.0
-COST_USD = (
-    0.00015  # of one request on average; only how long a slice of `search` lasts depends on it
-)
+# Of one request on average; only how long a slice of `search` lasts depends on it.
+COST_USD = 0.00015
 SLICE_LASTS = 1 / 3  # of the outage
 SLICES = 100  # of a limit
 PER_MINUTE = 600
@@ -72,9 +71,8 @@ async def run(result: Result, *, away_s: float, per_s: float) -> None:
         await _ask(load, per_s, WARM_UP_S)
         await fleet.settled(_served(load))
         warm = len(load.calls)
-        await _ask(
-            load, per_s, LEARN_S
-        )  # idle money went back: now it is leased again, as fast as it is spent
+        # Idle money went back: now it is leased again, as fast as it is spent.
+        await _ask(load, per_s, LEARN_S)
         refused = Counter(
             f"{call.status} {call.code}" for call in load.calls[warm:] if call.status != 200
         )

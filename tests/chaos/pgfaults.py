@@ -245,9 +245,8 @@ async def full(fleet: Fleet, _: DeafProxy) -> AsyncIterator[None]:
         yield
     finally:
         ballast.unlink()
-        with contextlib.suppress(
-            Exception
-        ):  # it may have crashed for want of space; joining it is enough else
+        # It may have crashed for want of space; joining it is enough else.
+        with contextlib.suppress(Exception):
             await asyncio.to_thread(fleet.postgres.start)
 
 

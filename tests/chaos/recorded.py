@@ -45,9 +45,8 @@ class Recorded:
     request: dict[str, Any]
     events: tuple[bytes, ...]
     usage: tuple[Usage, ...]
-    hints: tuple[
-        bool, ...
-    ]  # usage in a member of one provider's own, which may be read and need not be
+    # Usage in a member of one provider's own, which may be read and need not be.
+    hints: tuple[bool, ...]
     has_done: tuple[bool, ...]
     has_text: tuple[bool, ...]  # something that was generated, which can be counted
 

@@ -33,9 +33,8 @@ PAIRS_AT_ONCE = 12
 SAME_PROCESS_SHARE = 0.3
 LEAVE_SHARE = 0.05
 TRIES = 4  # after failures that cost nothing; a planned fault is the same with every try
-ENDS_WITHIN_S = (
-    15.0  # of a key whose process died: a neighbour takes its journal over within two seconds
-)
+# Of a key whose process died: a neighbour takes its journal over within two seconds.
+ENDS_WITHIN_S = 15.0
 PLANTED_PAIRS = 40
 MOST_UNKNOWN = 0.03  # a kill for every 200 pairs, with two dozen requests in flight
 FIRST_PLANTED = 10**6
@@ -290,9 +289,8 @@ def _judge_pair(result: Result, pair: Pair, *, is_charged: bool) -> None:
     where = f"key {pair.index}: {pair.ends}"
     result.demand(len(pair.ends) == 2 and "never ended" not in pair.ends, "caller", where)
     result.demand(pair.ends.count("complete") <= 1, "twice", f"{where}: both were served")
-    if (
-        "ended before" in pair.ends
-    ):  # a key that ends without a charge is free again, and is not reported as ended
+    # A key that ends without a charge is free again, and is not reported as ended.
+    if "ended before" in pair.ends:
         result.demand(is_charged, "caller", f"{where}, and nothing was charged")
 
 

@@ -45,9 +45,8 @@ def test_a_limit_cuts_every_report_and_says_so(cli: Cli, database: Database) -> 
     assert page["rows"] == whole["rows"][1:3]
     assert page["total"] == whole["total"]
     assert page["notes"] == ["Rows 2 to 3 of 5.", *whole["notes"]]
-    assert (
-        len(cli.ok("report", "spend", "--by", "team", "--limit", "2").splitlines()) == 4
-    )  # head, two rows, total
+    # Head, two rows, total.
+    assert len(cli.ok("report", "spend", "--by", "team", "--limit", "2").splitlines()) == 4
     past = json.loads(
         cli.ok("report", "spend", "--by", "team", "--format", "json", "--offset", "9")
     )

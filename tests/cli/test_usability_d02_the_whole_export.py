@@ -39,9 +39,8 @@ def test_a_limit_still_cuts_a_page(filled: Cli) -> None:
     )
     assert len(page["rows"]) == 10
     assert "Events 6 to 15 of 1,234, newest first." in page["notes"]
-    assert (
-        len(filled.ok("report", "events").splitlines()) == 102
-    )  # the head, 100 rows and the total
+    # The head, 100 rows and the total.
+    assert len(filled.ok("report", "events").splitlines()) == 102
 
 
 def test_an_export_without_rows_is_a_complete_document(filled: Cli) -> None:

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.skipif(
 )
 PATIENCE_S = 120.0  # a busy machine starts an interpreter in seconds
 STAND_IN = REPOSITORY / "tests" / "engine" / "stand_in_vllm.py"
+SERVE = (sys.executable, "-m", "engine", "serve", "--profile", "cpu")
 
 
 def eventually(is_true: Callable[[], bool]) -> bool:
@@ -104,13 +105,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         }
         with (tmp_path / "out").open("wb") as out, (tmp_path / "errors").open("wb") as errors:
             process = subprocess.Popen(
-                [*(sys.executable, "-m", "engine", "serve", "--profile", "cpu"),
-                 *("--model", str(model), "--port", str(port)), *arguments],
+                [*SERVE, "--model", str(model), "--port", str(port), *arguments],
                 cwd=REPOSITORY,
                 env=python_variables() | variables,
                 stdout=out,
                 stderr=errors if log is None else log,
-            )  # fmt: skip
+            )
         begun.append(Served(process=process, folder=tmp_path, port=port))
         return begun[-1]
 
@@ -307,16 +307,14 @@ def test_a_second_serve_of_one_address_ends_at_once(start: Start, tmp_path: Path
     served = start("slow")
     assert eventually(lambda: len(served.starts) == 1)
     second = subprocess.run(
-        [*(sys.executable, "-m", "engine", "serve", "--profile", "cpu"),
-         *("--model", str(tmp_path / "model"), "--port", str(served.port))],
+        [*SERVE, "--model", str(tmp_path / "model"), "--port", str(served.port)],
         cwd=REPOSITORY,
-        env=python_variables()
-        | {"TOLLGATE_ENGINE_VLLM": str(STAND_IN), "STAND_IN": str(tmp_path)},
+        env=python_variables() | {"TOLLGATE_ENGINE_VLLM": str(STAND_IN), "STAND_IN": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=PATIENCE_S,
         check=False,
-    )  # fmt: skip
+    )
     assert (second.returncode, second.stdout, len(served.starts)) == (2, "", 1)
     assert f"127.0.0.1:{served.port} is in use" in second.stderr
 

@@ -29,9 +29,8 @@ class RawUpstream:
 
     def close(self) -> None:
         """Stop listening."""
-        self._listener.shutdown(
-            socket.SHUT_RDWR
-        )  # closing alone does not wake a thread in accept()
+        # Closing alone does not wake a thread in accept().
+        self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join(5)
 

@@ -124,9 +124,8 @@ def test_one_of_many_starts_adopts_a_journal(make_journal: MakeJournal, root: Pa
     """All workers of a host start at once and look at the same volume."""
     for _ in range(5):
         left_behind(make_journal)
-    with ThreadPoolExecutor(
-        8
-    ) as pool:  # flock is per opened file, so threads compete as processes do
+    # Flock is per opened file, so threads compete as processes do.
+    with ThreadPoolExecutor(8) as pool:
         found = [
             journal for some in pool.map(lambda _: adopt_free(root), range(8)) for journal in some
         ]
@@ -272,9 +271,8 @@ def test_removal_survives_a_kill_at_every_step(make_journal: MakeJournal, root: 
     """
     directory = left_behind(make_journal)
     data = last_segment(directory).read_bytes()
-    last_segment(directory).write_bytes(
-        data[:50] + b"?" + data[51:]
-    )  # so that there is something to keep aside
+    # So that there is something to keep aside.
+    last_segment(directory).write_bytes(data[:50] + b"?" + data[51:])
     shutil.copytree(root, root.parent / "template")
     outcomes = []
     for step in range(1, 100):

@@ -447,9 +447,8 @@ async def test_copies_wait_if_they_would_take_a_settlements_space(root: Path) ->
     journal = a_journal(root, max_bytes=8 * SMALL, disk=Disk(allocate=SmallDisk(8)))
     admitted = admit_until_full(journal, b"i" * 250)
     await journal.flush()
-    for _ in range(
-        6
-    ):  # no file grows any more, so at some point the copies of a segment have no room left
+    # No file grows any more, so at some point the copies of a segment have no room left.
+    for _ in range(6):
         journal.delete_before(journal.end)
         await journal.flush()
         await journal.flush()
@@ -559,9 +558,8 @@ async def test_the_stated_capacity_is_a_true_bound(make_journal: MakeJournal) ->
     journal = make_journal(max_bytes=16 * SMALL)
     stated = capacity_requests(16 * SMALL, 300, segment_bytes=SMALL)
     held = admit_until_full(journal, b"i" * 200, settlement=b"s" * 100)
-    assert (
-        stated <= held + 2 < stated * 1.05
-    )  # the one that is refused needs more than its own bytes for a moment
+    # The one that is refused needs more than its own bytes for a moment.
+    assert stated <= held + 2 < stated * 1.05
 
 
 async def test_a_drained_journal_leaves_nothing(make_journal: MakeJournal, root: Path) -> None:

@@ -135,9 +135,8 @@ class JournalMachine(RuleBasedStateMachine):
             name for name, attempt in self.attempts.items() if attempt.acknowledged.done()
         }
         copied = after_kill(self.journal, self.root / "crashed")
-        durable = (
-            self.journal.end
-        )  # read after the copy: anything that the thread removed from it relied on less
+        # Read after the copy: anything that the thread removed from it relied on less.
+        durable = self.journal.end
         lost_from, is_torn = self._cut(copied, durable, cut)
         self.loop.run_until_complete(self._flush())
         self.journal.close(is_drained=False)
@@ -186,9 +185,8 @@ class JournalMachine(RuleBasedStateMachine):
         assert recovered.damage.quarantined_records == 0
         assert recovered.progress == self.progress
         assert not recovered.open_intents.keys() & delivered.keys()
-        assert (
-            not recovered.open_intents.keys() & self.postgres.keys()
-        )  # or it would be booked again as unknown
+        # Or it would be booked again as unknown.
+        assert not recovered.open_intents.keys() & self.postgres.keys()
         for name, payload in delivered.items():
             assert self.attempts[name].settlement == payload
             assert self.postgres.setdefault(name, payload) == payload

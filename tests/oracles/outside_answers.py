@@ -43,9 +43,8 @@ LISTED = {
     "anth-error-handling: invalid request returned a success": "a warning: `max_tokens` has a "
     "default (docs/reference/http.md)",
 }
-LISTED_AT = {
-    "messages-chat": "anth-thinking-display: no thinking",  # the fake server counts and hides it
-}
+# The fake server counts and hides it.
+LISTED_AT = {"messages-chat": "anth-thinking-display: no thinking"}
 # The tool skips the cases of reasoning unless the model's name is one of those that it knows.
 ROUTE = "gpt-5-claude-opus-"
 ANSWER = "in:90+out:6+think:2"

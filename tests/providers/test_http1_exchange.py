@@ -220,9 +220,8 @@ async def test_a_silent_upstream_is_a_timeout(name: str) -> None:
     script, timeouts, message = SLOW[name]
     async with serving(script) as server, calling() as client:
         with pytest.raises(UpstreamTimeout, match=message):
-            async with asyncio.timeout(
-                20
-            ):  # no other deadline can end the exchange instead of the tested one
+            # No other deadline can end the exchange instead of the tested one.
+            async with asyncio.timeout(20):
                 await client.fetch(
                     server.port,
                     **{"first_byte_s": 3600, "idle_s": 3600, "total_s": 3600} | timeouts,
@@ -352,10 +351,11 @@ async def test_after_a_pause_the_idle_time_starts_again() -> None:
     """The upstream could not send while we did not read, so its next byte may take the full idle
     time.
     """
+    # The last byte causes the pause: no byte is left.
     size, reads_on = (
         READ_AHEAD_BYTES + 1,
         asyncio.Event(),
-    )  # the last byte causes the pause: no byte is left
+    )
 
     async def script(peer: Peer) -> None:
         await peer.request()
@@ -522,9 +522,8 @@ async def test_a_cancelled_read_leaves_no_larger_buffer_behind() -> None:
         await asyncio.sleep(0)
         reading.cancel()
         await asyncio.sleep(0.3)  # long enough to receive much more
-        assert (
-            exchange.buffered_bytes < 10_000_000
-        )  # libuv reads up to 8 MiB before the cancellation takes effect
+        # Libuv reads up to 8 MiB before the cancellation takes effect.
+        assert exchange.buffered_bytes < 10_000_000
         exchange.close()
         await server.until(lambda: server.open_connections == 0)
 

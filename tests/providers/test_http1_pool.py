@@ -344,9 +344,8 @@ async def test_5000_exchanges_cut_anywhere_leave_nothing_behind(rng: random.Rand
         ), endings
         assert client.counts[1] == 0
         assert client.counts[0] <= 10
-        for exchange in [
-            await client.send(server.port, body=b"\0") for _ in range(10)
-        ]:  # ten exchanges at once
+        # Ten exchanges at once.
+        for exchange in [await client.send(server.port, body=b"\0") for _ in range(10)]:
             assert await exchange.read(10) == b"ok"
             exchange.close()
         assert client.counts == (10, 0)

@@ -245,9 +245,8 @@ def _judge(
         if reply.headers["x-tollgate-deployment"] not in good:
             tally.findings.append(f"{where}: answered by {reply.headers['x-tollgate-deployment']}")
     elif good and (reply.code in SLOW or _was_late(lane, good)):
-        tally.seen["not answered in time"] += (
-            1  # by a machine that does many things at once: nothing was sent wrongly
-        )
+        # By a machine that does many things at once: nothing was sent wrongly.
+        tally.seen["not answered in time"] += 1
     elif good:
         tally.findings.append(f"{where}, though {good[0]} answers")
     elif reply.status == 403:

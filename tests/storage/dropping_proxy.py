@@ -68,9 +68,8 @@ class DroppingProxy:
     def _down(self, client: socket.socket, server: socket.socket) -> None:
         with suppress(OSError):
             while data := server.recv(1 << 16):
-                if (
-                    b"COMMIT" in data and self._commits_left is not None
-                ):  # the command tag, so the commit is durable by now
+                # The command tag, so the commit is durable by now.
+                if b"COMMIT" in data and self._commits_left is not None:
                     if self._commits_left == 0:
                         self._commits_left = None
                         self.lost += 1

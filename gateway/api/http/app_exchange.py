@@ -128,9 +128,8 @@ class AppExchange:
         """Record that the caller left, so that the application sees a disconnect."""
         if not self._cycle.response_complete:
             self._cycle.disconnected = True
-        self._cycle.on_response = (
-            _nothing  # our own callback would keep this object and the cycle alive if it never runs
-        )
+        # Our own callback would keep this object and the cycle alive if it never runs.
+        self._cycle.on_response = _nothing
         self._cycle.message_event.set()
 
     def _tell_connection(self) -> None:

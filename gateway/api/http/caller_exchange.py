@@ -128,9 +128,8 @@ class CallerExchange:
             raise RuntimeError("a header of an answer has a line break or a NUL")
         if head.find(b"\ncontent-length: ") < 0:
             if self._is_http_1_0:
-                self.keeps_alive = (
-                    False  # HTTP/1.0 has no chunks: the connection's end ends the answer
-                )
+                # HTTP/1.0 has no chunks: the connection's end ends the answer.
+                self.keeps_alive = False
             else:
                 self._is_chunked = True
                 head += b"transfer-encoding: chunked\r\n"

@@ -17,9 +17,8 @@ from gateway.errors import HeadersTooLarge, InvalidRequest, RequestError, UriToo
 # Limits a body's chunk lines, extensions and trailers. Each chunk costs a call, however small, and
 # real clients fill their chunks.
 MAX_FRAMING_BYTES = 64 * 1024
-CONTENT_PER_FRAMING = (
-    16  # bytes of content per byte of new budget; chunks of 96 bytes can go on for ever
-)
+# Bytes of content per byte of new budget; chunks of 96 bytes can go on for ever.
+CONTENT_PER_FRAMING = 16
 _VERSIONS = frozenset({"1.0", "1.1"})
 
 Fields = list[tuple[bytes, bytes]]
@@ -287,9 +286,8 @@ class RequestParser:
         """Pass on the rest of the body and the request's end, and get ready for the next head."""
         self._pass_body_on()
         self._in_body = False
-        self._head_bytes = (
-            0  # the next head may have begun in the same piece; `_check_fields` counts it
-        )
+        # The next head may have begun in the same piece; `_check_fields` counts it.
+        self._head_bytes = 0
         self._reset_head()
         if self._receiver is not None:
             self._receiver.on_end()

@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from gateway.services.stores import Stores
 
 UNLISTED_DAYS, MOST_TEAMS = timedelta(days=30), 10
-ROLLUP_HOURS = timedelta(
-    hours=3
-)  # compared with every event in them, so limited to a second or two
+# Compared with every event in them, so limited to a second or two.
+ROLLUP_HOURS = timedelta(hours=3)
 
 
 def journal_checks(toolbox: Toolbox) -> Iterator[Check]:

@@ -12,9 +12,8 @@ from time import monotonic
 from typing import Any
 
 SILENT_S, MOST_SILENT_S = 2.0, 30.0
-RUNS_ON = frozenset(
-    {"serve", "dashboard", "up", "engine"}
-)  # these are silent because nothing happens
+# These are silent because nothing happens.
+RUNS_ON = frozenset({"serve", "dashboard", "up", "engine"})
 
 
 @contextmanager

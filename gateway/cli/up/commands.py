@@ -110,17 +110,17 @@ def up(
 
 def run(toolbox: Toolbox, chosen: UpOptions) -> None:
     """Start everything that `tollgate up` promises, show it, and stay until stopped."""
+    # A shell may have started us ignoring SIGINT.
     for stop in (
         signal.SIGINT,
         signal.SIGTERM,
         signal.SIGHUP,
-    ):  # a shell may have started us ignoring SIGINT
+    ):
         signal.signal(stop, _raise_interrupt)
     options = toolbox.options
     try:
-        brought = _external_engine(
-            chosen
-        )  # first: a wrong address must not cost a home and half a minute
+        # First: a wrong address must not cost a home and half a minute.
+        brought = _external_engine(chosen)
         machine.require(options, has_engine_elsewhere=brought is not None)
         _make_home(options.home)
         held = hold_home(options.home, options.engine_home)

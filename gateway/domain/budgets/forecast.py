@@ -14,9 +14,8 @@ from gateway.domain.budgets.budgets import PeriodSpan
 
 MOST = timedelta(days=7)  # a whole week, so that a Sunday does not represent all days
 A_DAY = timedelta(days=1)
-A_TICK = timedelta(
-    microseconds=1
-)  # as whole numbers: a large amount times a long time overflows a timedelta
+# As whole numbers: a large amount times a long time overflows a timedelta.
+A_TICK = timedelta(microseconds=1)
 LEAST = timedelta(hours=1)
 LEAST_PART = 20  # of the period, if that is less than an hour
 

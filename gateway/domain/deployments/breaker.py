@@ -14,9 +14,8 @@ FAILED_SHARE = 0.5
 # refused connections and timeouts: nothing answers, and each further one costs a caller seconds
 SILENT_IN_A_ROW = 5
 FIRST_OPEN_S = 5.0
-LONGEST_OPEN_S = (
-    9.5  # so that a recovered deployment is in use within ten seconds, including the probe's time
-)
+# So that a recovered deployment is in use within ten seconds, including the probe's time.
+LONGEST_OPEN_S = 9.5
 PROBE_LOST_S = 9.5  # seconds; after that a silent probe does not block the next one
 
 
@@ -84,9 +83,8 @@ class Breaker:
         Return True if that opened the breaker.
         """
         if self.opened_s is not None:
-            if (
-                self._probe_s is not None and began_s >= self._probe_s
-            ):  # the probe, or an attempt as late as it
+            # The probe, or an attempt as late as it.
+            if self._probe_s is not None and began_s >= self._probe_s:
                 self._open_for_s = min(self._open_for_s * 2, LONGEST_OPEN_S)
                 self._put_off_probe(now_s)
             return False

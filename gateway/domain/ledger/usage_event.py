@@ -31,9 +31,8 @@ class Outcome(StrEnum):
     CLIENT_GONE = "client_gone"
     GATEWAY_ERROR = "gateway_error"
     GATEWAY_STOPPED = "gateway_stopped"  # the drain's deadline ended a live answer
-    INTERRUPTED = (
-        "interrupted"  # the gateway's process ended before the attempt did; found by recovery
-    )
+    # The gateway's process ended before the attempt did; found by recovery.
+    INTERRUPTED = "interrupted"
 
 
 class UsageEvent(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -16,9 +16,8 @@ from gateway.domain.pricing.pricing import MTOK, Price, Rate
 from gateway.domain.pricing.tokens import TokenKind
 
 SECONDS_PER_HOUR = 3600
-_RATE_DIGITS = Decimal(
-    "1E-12"
-)  # USD per million tokens: far below a nano-dollar on any real request
+# USD per million tokens: far below a nano-dollar on any real request.
+_RATE_DIGITS = Decimal("1E-12")
 
 
 class BilledHours(StrEnum):

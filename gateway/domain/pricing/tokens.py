@@ -167,9 +167,8 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False
             self.cache_write_tokens or 0,
         )
         cached, reasoning = self.cached_input_tokens or 0, self.reasoning_tokens or 0
-        if (
-            self.is_text_alone
-        ):  # the usual answer: with all other counts at 0, the checks below reduce to this
+        # The usual answer: with all other counts at 0, the checks below reduce to this.
+        if self.is_text_alone:
             are_counts = (
                 cached >= 0
                 and written >= 0

@@ -90,9 +90,8 @@ class Decision:
     day: date  # of the request, if facts expire or the team's cost centre moves; else any day
     candidates: tuple[Candidate, ...]
     eligible: tuple[Candidate, ...]  # in the route's order
-    shadow_eligible: tuple[
-        Candidate, ...
-    ] = ()  # of the route's shadow deployments: recorded, never sent to
+    # Of the route's shadow deployments: recorded, never sent to.
+    shadow_eligible: tuple[Candidate, ...] = ()
 
     def permit(self, candidate: Candidate, *, attempt: int) -> Permit:
         """Return the permission to send one attempt to a ranked candidate.

@@ -160,9 +160,8 @@ def queue_s(load: EngineLoad, *, ttft_s: float) -> tuple[float, float]:
     waiting = load.waiting or 0.0
     if load.room is None and waiting <= 0.0:
         return 0.0, 0.0
-    room = (
-        (load.running or 0.0) if load.room is None or waiting > 0.0 else load.room
-    )  # long prompts leave less of it
+    # Long prompts leave less of it.
+    room = (load.running or 0.0) if load.room is None or waiting > 0.0 else load.room
     ends = (load.running or 0.0) + waiting + load.sent_since + 1.0 - room
     if load.finished_per_s:
         ends -= load.finished_per_s * load.age_s  # the engine has continued since

@@ -13,9 +13,8 @@ MAX_HEADERS = 256
 MAX_INFORMATIONAL = 10
 # Limits a body's chunk lines, extensions and trailers: each chunk costs a call, however small.
 MAX_FRAMING_BYTES = 64 * 1024
-CONTENT_PER_FRAMING = (
-    4  # bytes of content per byte of new budget; the shortest event of a stream has 34
-)
+# Bytes of content per byte of new budget; the shortest event of a stream has 34.
+CONTENT_PER_FRAMING = 4
 FEW_PIECES = 64
 _END_OF_HEAD = re.compile(rb"\r*\n\r*\n")
 _STATUS_LINE = re.compile(rb"^HTTP/[0-9.]+ ([2-9][0-9]{2})(?![0-9])", re.MULTILINE)
@@ -155,9 +154,8 @@ class Answer:
             self._head += data
         elif had_head and not self.is_complete:
             self._note_framing(len(data), self.buffered_bytes - buffered_bytes)
-        if (
-            len(self._pieces) - pieces > FEW_PIECES
-        ):  # a million small ones take fifty times their bytes
+        # A million small ones take fifty times their bytes.
+        if len(self._pieces) - pieces > FEW_PIECES:
             self._pieces[pieces:] = [b"".join(self._pieces[pieces:])]
         if self.is_complete or self.fault is not None:
             # it refers to this object: drop it here, not by the cyclic garbage collector
@@ -199,9 +197,8 @@ class Answer:
     def on_message_begin(self) -> None:
         """Stop the parser at the begin of a second answer."""
         if self.is_complete:
-            raise ValueError(
-                "a second answer"
-            )  # `_parse` makes sure that the connection is not reused
+            # `_parse` makes sure that the connection is not reused.
+            raise ValueError("a second answer")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Keep one header field, or count and ignore a trailer; refuse more than `MAX_HEADERS`."""

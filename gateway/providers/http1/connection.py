@@ -212,9 +212,8 @@ class UpstreamConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the connected upstream socket."""
-        self._transport = cast(
-            asyncio.Transport, transport
-        )  # of a stream, as this is a stream's protocol
+        # Of a stream, as this is a stream's protocol.
+        self._transport = cast(asyncio.Transport, transport)
         self.is_open = True
 
     def data_received(self, data: bytes) -> None:
@@ -345,9 +344,8 @@ class UpstreamExchange:
         """Record that the first content arrived: from now on only silence and the total time are
         limited.
         """
-        self._awaits_token = (
-            False  # the timer may fire once too early; it then checks the remaining time
-        )
+        # The timer may fire once too early; it then checks the remaining time.
+        self._awaits_token = False
 
     def give_up(self) -> None:
         """Fail the exchange with a timeout error now, because its reader learned that the peer
@@ -444,9 +442,8 @@ class UpstreamExchange:
         elif answer.buffered_bytes > self._pause_above_bytes:
             connection.pause()
         elif answer.has_head is not had_head:
-            connection.watch(
-                self.deadline_s()
-            )  # from now on the idle time counts, which may be shorter
+            # From now on the idle time counts, which may be shorter.
+            connection.watch(self.deadline_s())
         self._wake()
 
     def lost(self, reason: str | None) -> None:

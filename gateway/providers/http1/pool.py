@@ -44,12 +44,10 @@ class Origin:
     def __init__(self, host: str, port: int, tls: ssl.SSLContext | None) -> None:
         """Start without addresses and connections; `tls` is None for plain HTTP."""
         self.host, self.port, self.tls = host, port, tls
-        self._loop = (
-            asyncio.get_running_loop()
-        )  # kept, because asking for it is a system call before Python 3.12
-        self.idle: dict[
-            UpstreamConnection, float
-        ] = {}  # the loop time until which it may be reused
+        # Kept, because asking for it is a system call before Python 3.12.
+        self._loop = asyncio.get_running_loop()
+        # The loop time until which it may be reused.
+        self.idle: dict[UpstreamConnection, float] = {}
         self.busy = 0  # its share of the pool's
         self._addresses: list[AddressInfo] = []
         self._addresses_until_s = 0.0
@@ -62,9 +60,8 @@ class Origin:
         now_s = self._loop.time()
         while self.idle:
             connection, until_s = self.idle.popitem()
-            if (
-                now_s < until_s and connection.is_quiet()
-            ):  # a server may close right behind an answer
+            # A server may close right behind an answer.
+            if now_s < until_s and connection.is_quiet():
                 return connection
             connection.abort()
         return None

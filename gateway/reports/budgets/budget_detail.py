@@ -27,9 +27,8 @@ from gateway.reports.sources.facts import events, fact, facts, source_for
 MOST_SPENDERS = 5
 MOST_PERIODS = 6
 BY = (Dimension.ROUTE, Dimension.KEY)
-BRIEF = timedelta(
-    days=8
-)  # a longer period is read from sums by UTC day, because it may have many millions of events
+# A longer period is read from sums by UTC day, because it may have many millions of events.
+BRIEF = timedelta(days=8)
 
 _ROWS = """
 SELECT * FROM finance.budgets WHERE account = :budget AND starts_at IS NOT NULL

@@ -109,9 +109,8 @@ class BudgetLease:
         self.key, self.is_hard = (account.account_id, span.starts_s), account.rule.is_hard
         self.ends_s = float("inf") if span.ends_at is None else span.ends_at.timestamp()
         self.free_nusd = self.held_nusd = self.overdraft_nusd = 0
-        self._overdrawn_nusd = (
-            0  # the settled part of the overdraft; its last settlement was at `_overdrawn_s`
-        )
+        # The settled part of the overdraft; its last settlement was at `_overdrawn_s`.
+        self._overdrawn_nusd = 0
         self._overdrawn_s = self.answered_s = float("-inf")
         self.limit_nusd, self.spent_nusd, self.leased_nusd = account.rule.limit_nusd, 0, 0
         self._unleased_nusd = self.limit_nusd

@@ -47,9 +47,8 @@ MOST_LOOKS = 16  # those of one window, and a few more
 MOST_REPORTS = 8  # those of a minute, and one more
 SIGNALS_WINDOW_S = 60.0  # seconds for quantiles: some requests of a quiet engine end within it
 FORGET_S = 2 * IDLE_EVERY_S + 5  # seconds; an older look is no evidence that the engine is alive
-MOST_AT_ONCE = (
-    32  # threads, started when needed; a hung engine blocks one of them for a few seconds
-)
+# Threads, started when needed; a hung engine blocks one of them for a few seconds.
+MOST_AT_ONCE = 32
 
 
 class _Engine:
@@ -97,9 +96,8 @@ class _Engine:
             return
         self._report, figures = report, report.metrics
         if figures == EngineMetrics():
-            if (
-                not self._looks
-            ):  # not reachable, or not yet: an engine that loads its model has no figures
+            # Not reachable, or not yet: an engine that loads its model has no figures.
+            if not self._looks:
                 self.group = (self.group + 1) % len(self.pages)
             return
         if not self._looks or is_moving(self._looks[-1][1], figures):

@@ -194,9 +194,8 @@ class Estimates:
         self._seen: dict[str, _DeploymentStats] = {}
         self._outputs: dict[Pair, Mean] = {}
         self._views: dict[int, _View] = {}
-        self._late: dict[
-            Pair, set[str]
-        ] = {}  # by route and priority: the deployments that missed its latency bound last time
+        # By route and priority: the deployments that missed its latency bound last time.
+        self._late: dict[Pair, set[str]] = {}
         self._in_flight: dict[str, int] = {}
         self._sessions = CachedSessions()
 

@@ -44,11 +44,12 @@ FORBIDDEN_S = (
     # seconds; if two teams get 403 within this time, the deployment causes it, not their prompts
     60.0
 )
+# The deployment works; the request was at fault.
 ANSWERED = (
     InvalidRequest,
     ContextLengthExceeded,
     ModelNotFound,
-)  # the deployment works; the request was at fault
+)
 
 _REMEDY = "see docs/runbooks/deployment-passed-over.md"
 
@@ -276,9 +277,8 @@ class DeploymentHealth:
         if error is None:
             self._note_success(standing, began_s, now_s)
         else:
-            if isinstance(
-                error, OPENS_AT_ONCE
-            ):  # a probe's content is fixed, so a 403 is not about a prompt
+            # A probe's content is fixed, so a 403 is not about a prompt.
+            if isinstance(error, OPENS_AT_ONCE):
                 reason = reason_of(error)
                 self._open_breaker(standing, reason, now_s=now_s, problem=error.message)
             self._note_failure(standing, error, began_s, now_s)

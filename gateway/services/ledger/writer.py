@@ -104,9 +104,8 @@ class EventWriter:
             await self.write_all()
             await wait_for(self._stopping, self._postgres.pause_s)
         if await self.write_all() and self._own.is_drained:
-            with suppress(
-                DatabaseUnavailable
-            ):  # the journal stays registered then; the next start deregisters it
+            # The journal stays registered then; the next start deregisters it.
+            with suppress(DatabaseUnavailable):
                 await self._postgres.ask(self._journals.drained, self._own.journal_id)
                 self.has_taken_leave = True
         self._postgres.close()

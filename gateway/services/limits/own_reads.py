@@ -44,9 +44,8 @@ class OwnReads:
             async with asyncio.timeout(self._patience_s):
                 await places.acquire()
                 reading = asyncio.get_running_loop().run_in_executor(self._threads, work)
-                reading.add_done_callback(
-                    lambda _: places.release()
-                )  # its thread is done; its caller may have left
+                # Its thread is done; its caller may have left.
+                reading.add_done_callback(lambda _: places.release())
                 await asyncio.wait({reading})
                 return reading.result()
         except TimeoutError:

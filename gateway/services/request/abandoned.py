@@ -107,10 +107,11 @@ class AbandonedAnswers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        # Here and not in the tasks: a task cancelled before its first step runs nothing.
         for (
             exchange,
             outcome,
-        ) in left:  # here and not in the tasks: a task cancelled before its first step runs nothing
+        ) in left:
             self._settle_now(exchange, outcome)
 
     def _may_drain(self, exchange: UpstreamAnswer) -> bool:

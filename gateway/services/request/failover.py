@@ -42,9 +42,8 @@ ANOTHER_MAY_TAKE = (Untranslatable, Unbounded)
 MOST_TIMEOUTS = 2  # each costs its caller a minute
 ENGINE_BACK_S = 5.0  # an engine that is down is probed again after this time, at the earliest
 PAUSE_BASE_S, LONGEST_PAUSE_S = 0.1, 2.0
-LONGEST_ASKED_PAUSE_S = (
-    10.0  # seconds of an upstream's `retry-after`; with a longer one the caller gets the error
-)
+# Seconds of an upstream's `retry-after`; with a longer one the caller gets the error.
+LONGEST_ASKED_PAUSE_S = 10.0
 
 
 class _FailedCandidate(Struct):
@@ -104,9 +103,8 @@ class Failover(Struct, kw_only=True):
             raise self.error()
         if self.made and not self.health.take_retry(self.chosen_state, self.team, now_s=now_s):
             error = self.error()
-            error.is_retry_useless = (
-                True  # without this, the caller's retries would cause the storm that ours avoid
-            )
+            # Without this, the caller's retries would cause the storm that ours avoid.
+            error.is_retry_useless = True
             raise error
         return choice
 

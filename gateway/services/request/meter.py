@@ -44,9 +44,8 @@ class Meter:
         """Start without live attempts, over this worker's journal."""
         self._journal, self._on_settled, self._ejections = journal, on_settled, ejections
         self._live: dict[Key, RunningUsage] = {}
-        self._recent: dict[
-            Key, bytes
-        ] = {}  # documents take a third of the memory of events, and are quick to drop
+        # Documents take a third of the memory of events, and are quick to drop.
+        self._recent: dict[Key, bytes] = {}
         self._settled = self._written = 0
         self._soon: asyncio.TimerHandle | None = None
 

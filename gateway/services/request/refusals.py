@@ -22,9 +22,8 @@ from gateway.services.ports import Clock
 log = structlog.get_logger()
 
 WRITE_EVERY_S = 1.0
-KEPT = timedelta(
-    hours=2
-)  # older counts were written, or Postgres has been away for long and gets them dated then
+# Older counts were written, or Postgres has been away for long and gets them dated then.
+KEPT = timedelta(hours=2)
 MOST_KINDS = 50_000  # of all teams, so that many teams do not fill the memory
 
 

@@ -196,9 +196,8 @@ class RequestService:
             except JournalFull:
                 raise  # no other deployment has more room on this machine
             except RequestError as error:
-                failover.note_failed(
-                    error
-                )  # nothing reached the caller yet, so another attempt may answer
+                # Nothing reached the caller yet, so another attempt may answer.
+                failover.note_failed(error)
 
     def decide(self, request: Request, snapshot: Snapshot, *, is_hard: bool = False) -> Decision:
         """Return the decision on which deployments may serve this request. `is_hard` is True if a
@@ -329,9 +328,8 @@ class RequestService:
             request = without(request, choice.candidate.left_out)
         if deployment.may_adapt(request.body.facts.operation):
             translation = await self._translated(deployment, request)
-        slot = self.health.take_slot(
-            failover.chosen_state
-        )  # before any wait, so that requests that arrive meanwhile see it
+        # Before any wait, so that requests that arrive meanwhile see it.
+        slot = self.health.take_slot(failover.chosen_state)
         try:
             grant = await self.admission.take(
                 admitted.accounts, admitted.bound_at(choice), deployment, decision=choice.decision
@@ -401,9 +399,8 @@ class RequestService:
             raise
         except (RequestError, EventTooLarge) as problem:
             error = _as_error(problem, exchange)
-            self._note_failure(
-                attempt, error
-            )  # before it is settled; otherwise a probe would end without a result
+            # Before it is settled; otherwise a probe would end without a result.
+            self._note_failure(attempt, error)
             self._settle_failed(attempt, exchange, _outcome(error, exchange))
             raise error from None
         except Exception:  # settled here; the edge logs it and answers
@@ -501,9 +498,8 @@ class RequestService:
             self.abandoned.done(exchange, _ended(attempt.observed))
         except (RequestError, EventTooLarge) as problem:
             # Completion and failure are two facts: `response.failed` is both.
-            is_whole = (
-                attempt.observed.is_done and not attempt.observed.is_error
-            )  # only its connection ended badly
+            # Only its connection ended badly.
+            is_whole = attempt.observed.is_done and not attempt.observed.is_error
             if is_whole and has_begun:
                 self.abandoned.done(exchange, _ended(attempt.observed))
                 return

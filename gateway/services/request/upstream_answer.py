@@ -578,9 +578,8 @@ class UpstreamAnswer(Struct, kw_only=True):
         if self._stream is None and self._assembler is None and self.call.is_assembled:
             self._assembler = self._new_assembler()
         while left_bytes > 0 and not self.attempt.observed.is_done:
-            is_last = (
-                not self._arrived_bytes
-            )  # with TLS, a part may be decrypted and not handed over yet
+            # With TLS, a part may be decrypted and not handed over yet.
+            is_last = not self._arrived_bytes
             async with asyncio.timeout(ARRIVED_WAIT_S):
                 chunk, self._unfed = self._unfed or await self._next(), b""
             if not chunk:

@@ -25,9 +25,8 @@ from gateway.services.snapshot.source import StoredSnapshots
 log = structlog.get_logger()
 
 FIRST_LOOK_S = 3.0  # seconds; then a start continues with the stored snapshot
-HUNG_AFTER_S = (
-    20.0  # seconds without an answer or a broken connection; the next look opens a new connection
-)
+# Seconds without an answer or a broken connection; the next look opens a new connection.
+HUNG_AFTER_S = 20.0
 RENEW_AFTER_S = 60.0
 CONFIRMED_WITHIN_S = 1.0  # seconds that a caller waits for it
 # The least time between two looks that callers ask for, which bounds the queries during a flood of

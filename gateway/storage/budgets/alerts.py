@@ -119,9 +119,8 @@ def _reached(connection: Connection, now: datetime) -> list[dict[str, Any]]:
         rule = rule_from_row(row)
         if rule.period_at(row.starts_at).starts_at != row.starts_at:
             continue  # its beginning moved since: the window that took it over raises the alert
-        spent_nusd = min(
-            int(row.spent_nusd), MOST_NUSD
-        )  # a period's spent figure is unbounded, an alert's is not
+        # A period's spent figure is unbounded, an alert's is not.
+        spent_nusd = min(int(row.spent_nusd), MOST_NUSD)
         for threshold in crossed(
             rule,
             starts_at=row.starts_at,

@@ -36,9 +36,8 @@ from gateway.storage.budgets.lease_list import leases_of
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.sessions import Sessions, is_about_data
 
-LEASES_ENDED = (
-    "TGL01"  # the SQLSTATE of `exchange_slices`; its detail counts how often the journal was lost
-)
+# The SQLSTATE of `exchange_slices`; its detail counts how often the journal was lost.
+LEASES_ENDED = "TGL01"
 MOST_NEAR = 3
 LIMIT_S = 5.0  # if Postgres neither answers nor breaks the connection
 

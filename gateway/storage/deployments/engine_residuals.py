@@ -32,9 +32,8 @@ KIND = "engine_counters"
 Row = Mapping[str, Any]
 
 LOOK_BACK = timedelta(hours=2)
-LONGEST_ATTEMPT = timedelta(
-    hours=2
-)  # far above any timeout: bounds the events that a window can concern
+# Far above any timeout: bounds the events that a window can concern.
+LONGEST_ATTEMPT = timedelta(hours=2)
 LONGEST_PROBE = timedelta(minutes=1)  # for a probe whose end was not recorded
 # Replicas' clocks differ a little, and an engine takes up to 50 ms to stop. So the slack applies
 # before and after each attempt and probe.

@@ -169,9 +169,8 @@ def _read_contents(directory: Path) -> Recovered:
                 settled.add(item.key)
             else:
                 intents[item.key] = item.payload
-        for key in (
-            settled & intents.keys()
-        ):  # segment by segment, to keep settled records out of memory
+        # Segment by segment, to keep settled records out of memory.
+        for key in settled & intents.keys():
             del intents[key]
     torn = sum(number == last_written and gap.is_tail for number, gap in gaps)
     return Recovered(

@@ -182,9 +182,8 @@ class Journal:
         # Replaced, never changed in place: the thread reads it while the loop begins a segment.
         # Records are appended to the last one.
         self._segments: tuple[Segment, ...] = ()
-        with (
-            ExitStack() as undo
-        ):  # an open file keeps its space after deletion: the next try would find none
+        # An open file keeps its space after deletion: the next try would find none.
+        with ExitStack() as undo:
             undo.callback(lock.release)
             for _ in range(LEAST_SEGMENTS):
                 self._spares.append(self._new_spare())
@@ -281,9 +280,8 @@ class Journal:
     @property
     def tail(self) -> Position:
         """Return the position of the next record, unless it begins a segment. For any thread."""
-        last = self._segments[
-            -1
-        ]  # one object, so the number and the tail belong to the same segment
+        # One object, so the number and the tail belong to the same segment.
+        last = self._segments[-1]
         return Position(last.number, last.tail)
 
     @property

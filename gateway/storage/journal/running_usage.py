@@ -14,9 +14,8 @@ from struct import Struct, error
 from uuid import UUID
 from zlib import crc32
 
-_HEADER = Struct(
-    "<QII"
-)  # sequence, payload bytes, CRC-32 of both and the payload, seeded with the journal's id
+# Sequence, payload bytes, CRC-32 of both and the payload, seeded with the journal's id.
+_HEADER = Struct("<QII")
 _CHECKED = Struct("<QI")
 NAMES = ("progress-0", "progress-1")
 
@@ -50,9 +49,8 @@ class RunningUsageFile:
             written = 0
         if written != len(record):
             self.misses += 1
-            self._sequence -= (
-                1  # the next note goes here again, so that the good file is not at risk
-            )
+            # The next note goes here again, so that the good file is not at risk.
+            self._sequence -= 1
 
     def close(self) -> None:
         """Close the two progress files; they stay on disk."""

@@ -105,9 +105,8 @@ class Segment:
         deleted.
         """
         os.close(self.file)
-        with suppress(
-            OSError
-        ):  # someone deleted it or removed the permission; a second reading counts nothing twice
+        # Someone deleted it or removed the permission; a second reading counts nothing twice.
+        with suppress(OSError):
             os.unlink(self.name, dir_fd=self.folder)
         os.fsync(self.folder)
         self.is_gone = True

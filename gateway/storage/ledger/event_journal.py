@@ -42,9 +42,8 @@ log = structlog.get_logger()
 # heads.
 TYPICAL_REQUEST_BYTES = 2_900
 USUAL_REQUESTS_PER_S = 100
-MOST_TEXT = (
-    256  # characters of text from an upstream: its room is reserved before the upstream answers
-)
+# Characters of text from an upstream: its room is reserved before the upstream answers.
+MOST_TEXT = 256
 BATCH_BYTES = 4 * 2**20
 
 

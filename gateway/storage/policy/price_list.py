@@ -53,9 +53,8 @@ _CACHED = {"input_image_mtok": "cache_image_read_mtok"}
 # A model with any other unit (a fee per request, citations, video, images drawn, seconds, pages)
 # would be charged too little by its tokens alone. It has no price here until an admin declares one.
 _KNOWN = {*_TOKENS, *_CALLS, *_CACHED.values(), "cache_audio_read_mtok"}
-_SEARCHES_UNASKED = frozenset(
-    {"perplexity"}
-)  # every answer costs a search, which its usage counts differently
+# Every answer costs a search, which its usage counts differently.
+_SEARCHES_UNASKED = frozenset({"perplexity"})
 _TIER_OF = {("processing", "batch"): "batch", ("speed", "fast"): "fast"}
 # By provider, a service tier at the price of the standard one, and the source.
 _STANDARD_PRICED = {
@@ -291,9 +290,8 @@ def _unlisted(
     has.
     """
     if listed.input_image_mtok is None and listed.output_mtok is not None:
-        yield from _rates_of_one_kind(
-            listed.input_mtok, TokenKind.IMAGE_INPUT, tier
-        )  # images that a model reads cost plain input
+        # Images that a model reads cost plain input.
+        yield from _rates_of_one_kind(listed.input_mtok, TokenKind.IMAGE_INPUT, tier)
     if provider.id == "openai":
         # OpenAI's shortest cache time for a prompt; its list price means this time. There is no
         # price for twelve hours.

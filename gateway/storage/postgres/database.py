@@ -102,9 +102,8 @@ LONGEST_CONNECT_S = 60  # if the address has 0, which means no limit
 # whole hours.
 SERVING_LIMIT_S, JOB_LIMIT_S = 20.0, 60.0
 END_SEEN_S = 0.5  # how soon a current wait notices that the process ends
-ROLES_SET_APART = (
-    160000  # from this server version on, being a member and acting as the role are two rights
-)
+# From this server version on, being a member and acting as the role are two rights.
+ROLES_SET_APART = 160000
 
 _SINCE = {"transaction_timeout": 170000}  # the server's version that has the setting
 _GIVE_REASON = "SELECT set_config('tollgate.reason', :reason, true)"
@@ -619,9 +618,8 @@ class Database:
         )
         if is_lost or (state or "")[:2] in _LOST_CLASSES:
             reason = _first_line(cause)
-            is_full = any(
-                words in reason for words in NO_SLOT
-            )  # libpq gives no SQLSTATE for a refused connection
+            # libpq gives no SQLSTATE for a refused connection.
+            is_full = any(words in reason for words in NO_SLOT)
             if refused_logins.is_refusal(reason):
                 raise DatabaseUnavailable(
                     f"Postgres at {self.name} does not let {self._user} in: {reason}. "

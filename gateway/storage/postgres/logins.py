@@ -201,9 +201,8 @@ def ensure_logins(
         wanted, is_ours = _wanted(purpose, kept, owner, given, renews=renews)
         if wanted is None:
             continue
-        if is_ours and not _refusal(
-            _with_login(url, wanted)
-        ):  # an administrator may have created it since
+        # An administrator may have created it since.
+        if is_ours and not _refusal(_with_login(url, wanted)):
             wanted = msgspec.structs.replace(wanted, is_ready=True)
         with database.explained(), database.connect() as connection:
             missing = _missing_statements(connection, purpose, wanted, sets_password=is_ours)
@@ -216,9 +215,8 @@ def ensure_logins(
                 continue
             if purpose not in given and purpose not in kept.logins:
                 kept.logins[purpose] = wanted
-                _write(
-                    home, _database_key(owner), kept
-                )  # before the next line: a kill after it would lose the password
+                # Before the next line: a kill after it would lose the password.
+                _write(home, _database_key(owner), kept)
             left = _run(connection, missing)
             if not left:
                 notes += _limit_connections(connection, purpose, wanted.user)

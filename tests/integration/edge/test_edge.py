@@ -233,9 +233,8 @@ def test_a_chunked_body_that_turns_out_too_large(gateway: Gateway, http: httpx2.
     )
     chunk = b"4000\r\n" + b"x" * 0x4000 + b"\r\n"
     with socket.create_connection(("127.0.0.1", gateway.port), timeout=20) as connection:
-        connection.sendall(
-            f"{head}transfer-encoding: chunked\r\n\r\n".encode() + chunk * 7
-        )  # the body never ends
+        # The body never ends.
+        connection.sendall(f"{head}transfer-encoding: chunked\r\n\r\n".encode() + chunk * 7)
         seen = b""
         while b"request_too_large" not in seen:
             piece = connection.recv(65536)

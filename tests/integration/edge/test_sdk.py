@@ -104,9 +104,8 @@ def test_a_chat(
         "checkout",
     )
     assert (event["tags"], event["client_request_id"]) == ({"env": "prod"}, "mine-1")
-    assert re.fullmatch(
-        "eu_[0-9a-f]{32}", event["end_user"]
-    )  # the policy does not ask to keep names
+    # The policy does not ask to keep names.
+    assert re.fullmatch("eu_[0-9a-f]{32}", event["end_user"])
     assert (event["data_class"], event["model"], event["streamed"]) == (
         "confidential",
         "plain-1",

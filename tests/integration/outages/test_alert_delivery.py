@@ -404,9 +404,8 @@ def test_an_alert_keeps_its_id_across_a_gateway_kill(
     eventually(lambda: receiver.received, "the first alert")
     gateway.stop(signal.SIGKILL)
     receiver.admission.set()
-    with psycopg.connect(
-        gateway.database_url
-    ) as connection:  # the alert's lease has not expired yet, and the test should not wait for it
+    # The alert's lease has not expired yet, and the test should not wait for it.
+    with psycopg.connect(gateway.database_url) as connection:
         connection.execute(
             "UPDATE tollgate.alert_deliveries SET next_try_at = now() WHERE next_try_at IS NOT NULL"
         )

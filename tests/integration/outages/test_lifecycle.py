@@ -190,11 +190,8 @@ def test_a_database_that_is_away_is_no_auth_fault(
         )
         for answer in during
     ]
-    assert [receipt.status_code for receipt in receipts] == [
-        200,
-        200,
-        200,
-    ]  # written by the worker that settled them
+    # Written by the worker that settled them.
+    assert [receipt.status_code for receipt in receipts] == [200, 200, 200]
 
     assert server.start() == url
     for answer in during:

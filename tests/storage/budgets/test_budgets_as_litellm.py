@@ -83,9 +83,8 @@ async def test_litellm_30460_holds_that_ended_do_not_count_for_ever(database: Da
             worker = (one, two)[turn % 2]
             holds = await worker.hold(LIMIT // 4)
             if turn % 7 == 0:
-                worker.budget_leases.settle(
-                    holds, 0
-                )  # failed before anything was generated: nothing is written
+                # Failed before anything was generated: nothing is written.
+                worker.budget_leases.settle(holds, 0)
             else:
                 worker.spend(holds, turn % 3)
         await one.hold(LIMIT // 4)  # and then it dies with this hold

@@ -51,10 +51,11 @@ from tests.waiting import eventually
 SECRET = idempotency.claim_secret(PEPPER)
 OURS, THEIRS = UUID(int=1), UUID(int=2)  # journals
 BODY, OTHER_BODY = b"b" * 32, b"o" * 32
+# For tests that do not test slowness: the machine may be busy.
 PATIENT_MS, PATIENT_S = (
     30_000,
     60.0,
-)  # for tests that do not test slowness: the machine may be busy
+)
 WAITING = (
     "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = "
     "'Lock'"

@@ -38,9 +38,8 @@ UNKNOWN: dict[str, Any] = {
     "cost_nusd": None,
     "held_nusd": 10**8,
 }
-SILENT: dict[str, Any] = {
-    "usage": TokenUsage(input_tokens=0, output_tokens=0)
-}  # no tokens, so that only its time matters
+# No tokens, so that only its time matters.
+SILENT: dict[str, Any] = {"usage": TokenUsage(input_tokens=0, output_tokens=0)}
 LATER = NOON + timedelta(minutes=30)
 
 

@@ -339,9 +339,8 @@ async def test_a_journal_of_another_release_stops_no_other(
     """Its intents cannot be decoded, so it waits on the disk for a release that can. The other
     journals are booked.
     """
-    broken, *whole = sorted(
-        (open_journal() for _ in range(3)), key=lambda one: one.journal_id
-    )  # journals are adopted in this order
+    # Journals are adopted in this order.
+    broken, *whole = sorted((open_journal() for _ in range(3)), key=lambda one: one.journal_id)
     await broken.journal.intend(intent(0).event.key, b"no JSON")
     for number, journal in enumerate(whole, start=1):
         await journal.intend(intent(number))

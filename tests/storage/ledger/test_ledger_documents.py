@@ -263,9 +263,8 @@ def test_one_poisoned_document_stops_no_other(
     batch = documents(*(event(n) for n in range(14)))
     batch.insert(place, POISON[what])
     if what == "a name longer than an index takes":
-        batch[place] = changed(
-            event(900), team="".join(str(n) for n in range(9000))
-        )  # it must not compress
+        # It must not compress.
+        batch[place] = changed(event(900), team="".join(str(n) for n in range(9000)))
     assert ledger.write_documents(batch) == Written(inserted=14, dead=1)
     assert rows(database, "SELECT document FROM tollgate.dead_letters") == [(batch[place],)]
     assert ledger.write_documents(batch).dead == 1

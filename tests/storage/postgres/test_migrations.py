@@ -131,9 +131,8 @@ def test_a_login_without_rights_gets_the_sql_for_an_administrator(
                 migrations.upgrade(plain)
             statements = [line.strip() for line in str(refused.value).splitlines()[1:]]
             assert f'GRANT CREATE ON DATABASE {name} TO "{login}";' in statements
-            if (
-                not rights or admin.info.server_version >= 160000
-            ):  # before PostgreSQL 16, CREATEROLE granted every role
+            # Before PostgreSQL 16, CREATEROLE granted every role.
+            if not rights or admin.info.server_version >= 160000:
                 assert f'GRANT tollgate_reader TO "{login}";' in statements
             with psycopg.connect(empty_database_url, autocommit=True) as owner:
                 for statement in statements:

@@ -497,9 +497,8 @@ async def test_a_later_declared_receiver_gets_the_last_days_alerts() -> None:
     with capture_logs() as logs:
         await world.job.run_once()
     assert [alert_id.int for alert_id in world.receiver.sent] == [2]
-    assert [
-        line for line in logs if line["event"] == "alert_given_up"
-    ] == []  # it had no receiver, so no delivery failed
+    # It had no receiver, so no delivery failed.
+    assert [line for line in logs if line["event"] == "alert_given_up"] == []
     assert (world.metric("undelivered"), world.metric("given_up_total")) == (0, 0)
 
 

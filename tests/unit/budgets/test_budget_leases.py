@@ -134,9 +134,8 @@ async def test_a_busy_budget_is_asked_for_seldom() -> None:
             on.budget_leases.settle(holds, USD // 200)
             on.clock.advance(0.001)
             await asyncio.sleep(0)
-        assert (
-            len(on.leases.asked) < 200
-        )  # of two thousand; at first, until the rate is known, one in eight
+        # Of two thousand; at first, until the rate is known, one in eight.
+        assert len(on.leases.asked) < 200
 
 
 async def test_only_postgres_refuses_and_it_reports_the_remaining_money() -> None:

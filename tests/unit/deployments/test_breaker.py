@@ -170,9 +170,8 @@ class BreakerMachine(RuleBasedStateMachine):
         super().__init__()
         self.breaker, self.now_s = Breaker(), 0.0
         self.under_way: list[float] = []
-        self.shut_s: float | None = (
-            None  # since when it is neither closed nor is a probe due or under way
-        )
+        # Since when it is neither closed nor is a probe due or under way.
+        self.shut_s: float | None = None
         self.probe_s: float | None = None
 
     @rule(seconds=st.floats(0, 3))

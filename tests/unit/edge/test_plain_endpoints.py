@@ -138,9 +138,8 @@ class World:
         async def send(message: Any) -> None:
             sent.append(message)
 
-        with suppress(
-            ZeroDivisionError
-        ):  # it is raised again after the answer, so that the server logs it
+        # It is raised again after the answer, so that the server logs it.
+        with suppress(ZeroDivisionError):
             await build_app(endpoints)(scope, receive, send)
         headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
         return (

@@ -184,9 +184,8 @@ def test_a_cost_is_that_of_the_new_destination_line_by_line() -> None:
     """The old price would be the plan's most expensive mistake."""
     found = fate(alike(), factories.policy(factories.deployment("two")))
     assert cost_after_nusd(past(), found) == 1000 * 2000 + 100 * 7000
-    thirds = {
-        "two": factories.price("0.0003333", "0.0004445")
-    }  # 0.3333 and 0.4445 nano-dollars a token
+    # 0.3333 and 0.4445 nano-dollars a token.
+    thirds = {"two": factories.price("0.0003333", "0.0004445")}
     found = fate(alike(), factories.policy(factories.deployment("two")), thirds)
     assert (
         cost_after_nusd(past(input_tokens=5, output_tokens=3), found)

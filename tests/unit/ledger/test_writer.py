@@ -154,10 +154,8 @@ async def test_journals_of_the_gone_are_written_first_and_then_finished() -> Non
     assert left.is_finished
     assert (on.notes.registered, on.notes.gone) == ([on.own.journal_id], [left.journal_id]), "once"
     assert not on.own.is_finished
-    assert [made.is_own for made in on.progress] == [
-        False,
-        True,
-    ]  # events settled by others were never waiting here
+    # Events settled by others were never waiting here.
+    assert [made.is_own for made in on.progress] == [False, True]
 
 
 async def test_a_journal_that_could_not_be_written_is_not_finished() -> None:

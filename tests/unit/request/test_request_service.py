@@ -111,9 +111,8 @@ class Stage:
         self.budget_leases = BudgetLeases(
             self.leases, self.clock, worker=uuid4(), lease_s=900, wait_s=5.0
         )
-        database = Database(
-            "postgresql://nobody@localhost/none"
-        )  # opened by the first limit or key
+        # Opened by the first limit or key.
+        database = Database("postgresql://nobody@localhost/none")
         self.limiter = Limiter(LimitWindows(database), self.clock, worker=uuid4())
         self.claims = Claims(ClaimTable(database), self.clock, secret=b"secret", journal_id=uuid4())
         self.counted = FakeRefusals()

@@ -341,9 +341,8 @@ def test_a_session_is_drawn_the_same_each_time_and_sessions_in_proportion() -> N
         firsts[first[0]] += 1
     expected = {name: weight / 100 * len(sessions) for name, weight in weights.items()}
     chi_square = sum((firsts[name] - many) ** 2 / many for name, many in expected.items())
-    assert chi_square < 13.8, (
-        f"seed {SEED}: {firsts}"
-    )  # one in a thousand fair draws is further off, two degrees
+    # One in a thousand fair draws is further off, two degrees.
+    assert chi_square < 13.8, f"seed {SEED}: {firsts}"
 
 
 def test_a_removed_deployment_moves_only_its_own_sessions() -> None:

@@ -97,9 +97,8 @@ class Worker:
     clock: FakeClock = field(default_factory=FakeClock)
     shelf: FakeShelf = field(default_factory=FakeShelf)
     swapped: list[Snapshot] = field(default_factory=list)
-    reports: list[tuple[int, int]] = field(
-        default_factory=list
-    )  # the version, and the one that was served by then
+    # The version, and the one that was served by then.
+    reports: list[tuple[int, int]] = field(default_factory=list)
     deaf_to: Exception | None = None
 
     def __post_init__(self) -> None:

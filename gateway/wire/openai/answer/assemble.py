@@ -181,9 +181,8 @@ class _Answer:
 
     def _add_delta(self, delta: _Delta) -> None:
         """Add a chat chunk's delta to the answer: its role, text, reasoning and tool calls."""
-        if (
-            delta.role is not None and not self.has_begun
-        ):  # the first delta: the role and an empty content
+        # The first delta: the role and an empty content.
+        if delta.role is not None and not self.has_begun:
             self.role, self.has_begun = delta.role, True
         elif delta.content is not None:
             self.content.append(delta.content)
@@ -263,9 +262,8 @@ class Assembler:
                     self.observed.note_final(usage)
                 continue
             if is_mark:
-                self.observed.is_done = (
-                    not self.observed.is_error
-                )  # vLLM ends a failed stream with `[DONE]` too
+                # VLLM ends a failed stream with `[DONE]` too.
+                self.observed.is_done = not self.observed.is_error
             else:
                 self._add_event(payload)
 

@@ -133,9 +133,8 @@ def _rewritten_chat(
     else:
         is_first = chunk.timings is not ABSENT and _is_of_first_answer(chunk)
         usage = None if is_first else usage_of(chunk) or _usage_elsewhere(chunk)
-    if (
-        usage is None or usage.output_tokens == 0 or observed.is_error
-    ):  # rare: the content matters only then
+    # Rare: the content matters only then.
+    if usage is None or usage.output_tokens == 0 or observed.is_error:
         observed.has_content = observed.has_content or any(
             _has_content(choice) for choice in chunk.choices or ()
         )
@@ -238,9 +237,8 @@ def _collect_whole(observed: Observed, chunk: Chunk) -> None:
     observed.collects_text = True
     for choice in chunk.choices or ():
         _collect(observed, choice)
-    if (
-        observed.has_content and not observed.output_bytes
-    ):  # the text of this shape is unknown, so its size is counted
+    # The text of this shape is unknown, so its size is counted.
+    if observed.has_content and not observed.output_bytes:
         observed.note_unread()
 
 
@@ -633,9 +631,8 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
             note_shown_in_message(observed, held)
         if observed.collects_text:
             _collect(observed, choice)
-    if (
-        chunk.choices and observed.has_content
-    ):  # content is not read again: that costs as much as all else
+    # Content is not read again: that costs as much as all else.
+    if chunk.choices and observed.has_content:
         observed.pieces += 1
     if chunk.metrics is not ABSENT:
         observed.engine_queue_s = engine_queue_s(chunk.metrics)

@@ -56,9 +56,8 @@ class RepeatedEvent:
         """Start without a known event; at most `tries` events are learnt."""
         self._is_known = self._has_usage = False
         self._tries_left = tries
-        self._head = self._between = self._tail = (
-            b""  # as received: before the text, up to the usage, after it
-        )
+        # As received: before the text, up to the usage, after it.
+        self._head = self._between = self._tail = b""
         self._new_head = self._new_tail = b""  # as sent on: before the text and after it
 
     def stop(self) -> None:

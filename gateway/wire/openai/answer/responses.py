@@ -98,9 +98,8 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
         elif not observed.is_unfinished:
             note_least(observed, body, counted_in)
     observed.has_content = observed.has_content or bytes(response.output) not in _NO_OUTPUT
-    if (
-        observed.has_content and observed.final is None and not observed.output_bytes
-    ):  # items without any known text
+    # Items without any known text.
+    if observed.has_content and observed.final is None and not observed.output_bytes:
         observed.note_unread()
     observed.is_done = not observed.is_error
     return spliced(body, places, response, model=model, priced=observed.final)

@@ -45,9 +45,8 @@ class WithoutVectors(msgspec.Struct, frozen=True):
         it was.
         """
         pieces = text.split(_STAND_IN)
-        if (
-            len(pieces) != len(self._places) + 1
-        ):  # a rewritten member contained text like a stand-in
+        # A rewritten member contained text like a stand-in.
+        if len(pieces) != len(self._places) + 1:
             return self._body
         view, whole = memoryview(self._body), BytesIO()
         whole.write(pieces[0])

@@ -185,9 +185,8 @@ _SEALED = frozenset({"reasoning", "compaction"})  # their content is read back b
 # Writes a summary of the conversation, beside the answer's maximum.
 _COMPACTION_TRIGGER = "compaction_trigger"
 _MESSAGE_MEMBERS = ("role", "content")
-_PARTS = frozenset(
-    {"content", "input", "messages", "output", "parts", "prompt"}
-)  # members that contain items and their parts
+# Members that contain items and their parts.
+_PARTS = frozenset({"content", "input", "messages", "output", "parts", "prompt"})
 _PICTURE_TYPES = ("image", "input_image", "video", "input_video")
 _PICTURES = frozenset(
     {"image", "images", "image_url", "imageUrl", "input_image", "video", "video_url", "videoUrl"}

@@ -13,9 +13,10 @@ from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
 from tests.storage.ledger.months.test_month_states import AUGUST, close, moment
 
+# The owner.
 ROLES = (
     *("tollgate_gateway", "tollgate_admin", "tollgate_finance", "tollgate_reader"),
-    None,  # the owner
+    None,
 )
 ADD_EVENT = """
 INSERT INTO {table} SELECT (jsonb_populate_record(event, jsonb_build_object(
