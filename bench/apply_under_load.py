@@ -55,16 +55,11 @@ from bench.books.apply_books import (
 )
 from bench.demo_crash import DemoFailed, Gateway
 from bench.stand import machine
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 from bench.stand.processes import end, free_ports
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
-PAGE = REPOSITORY / "docs" / "performance.md"
-MARKS = (
-    "<!-- apply:begin, written by `python -m bench.apply_under_load --write` -->",
-    "<!-- apply:end -->",
-)
 TEAM, ROUTE, GATEWAYS = "payments", "chat", 2
 MOST_LIVE_S, LEAST_RATE = 5.0, 0.99
 WITHIN_S = 60.0
@@ -129,7 +124,7 @@ def main() -> int:
     for name in missed:
         print(f"planted and NOT FOUND: {name}", file=sys.stderr)
     if chosen.write:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("apply", lines)
     return 0 if is_met else 1
 
 
@@ -541,7 +536,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument(
-        "--write", action="store_true", help="write the figures into docs/performance.md"
+        "--write", action="store_true", help="write the figures into docs/lab/bench"
     )
     parser.add_argument("--call", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()

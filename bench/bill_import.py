@@ -27,13 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.stand import machine
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-MARKS = (
-    "<!-- bill-import:begin, written by `python -m bench.bill_import --write` -->",
-    "<!-- bill-import:end -->",
-)
 DAYS, KEYS, MODELS = 30, 100, ("claude-a", "claude-b", "claude-c")
 USAGE = ("input-tokens", "cache-read-input-token-count", "output-tokens")
 PLACES = DAYS * KEYS * len(MODELS) * len(USAGE)
@@ -60,7 +55,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.bill_import")
     parser.add_argument("--lines", type=int, default=1_000_000, help="1,000,000 if left out")
     parser.add_argument("--home", type=Path, help="where Postgres and the files are kept")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write into docs/lab/bench")
     chosen = parser.parse_args()
     home = Path(tempfile.mkdtemp(prefix="tollgate-bench-", dir=chosen.home))
     home.chmod(0o711)
@@ -80,7 +75,7 @@ def main() -> int:
     for finding in findings:
         print(f"WRONG: {finding}", file=sys.stderr)
     if chosen.write and not findings:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("bill-import", lines)
     return 1 if findings else 0
 
 

@@ -15,10 +15,10 @@ import argparse
 import sys
 import time
 
-from bench.overhead import PAGE, Bench
+from bench.overhead import Bench
 from bench.stand import machine
 from bench.stand.gateways import Stand, StandError
-from bench.stand.page import write_page
+from bench.stand.page import write_table
 from bench.stand.table import Row, Scenario, as_table
 
 FREE, HELD, LIMITED = "no budget", "four hot budgets", "four hot budgets and limits"
@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.budgets", description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5, help="windows of each (5)")
     parser.add_argument(
-        "--write", action="store_true", help="write the figures into docs/performance.md"
+        "--write", action="store_true", help="write the figures into docs/lab/bench"
     )
     chosen = parser.parse_args()
     scenarios = tuple(
@@ -74,7 +74,7 @@ def main() -> int:
     }
     print("\n".join([text, "", *notes, *(f"{name}: {value}" for name, value in facts.items())]))
     if chosen.write:
-        write_page(PAGE, text, facts=facts, notes=notes, name="budgets")
+        write_table("budgets", text, facts=facts, notes=notes)
     return 1 if findings or any(row.errors for row in rows) else 0
 
 

@@ -21,7 +21,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from bench.stand import machine
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 from gateway.main import build_toolbox
 from gateway.services.demo.organisation import OrganisationSize
 from gateway.services.demo.write import WrittenOrganisation, write_organisation
@@ -29,11 +29,6 @@ from gateway.services.stores import Stores
 from gateway.settings import Settings
 from gateway.storage.policy import price_list
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-MARKS = (
-    "<!-- demo-data:begin, written by `python -m bench.demo_data --write` -->",
-    "<!-- demo-data:end -->",
-)
 LEAST_PER_S = 20_000
 
 
@@ -58,7 +53,7 @@ def main() -> int:
     parser.add_argument("--teams", type=int, default=60)
     parser.add_argument("--as-ledger", action="store_true", help="real events, and their usage")
     parser.add_argument("--home", type=Path, help="where Postgres keeps its files")
-    parser.add_argument("--write", action="store_true", help="write docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="write into docs/lab/bench")
     chosen = parser.parse_args()
     size = OrganisationSize(chosen.months, chosen.events, chosen.teams)
     home = Path(tempfile.mkdtemp(prefix="tollgate-bench-", dir=chosen.home))
@@ -80,7 +75,7 @@ def main() -> int:
     for finding in findings:
         print(f"WRONG: {finding}", file=sys.stderr)
     if chosen.write and not findings:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("demo-data", lines)
     return 1 if findings else 0
 
 

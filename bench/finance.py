@@ -31,7 +31,7 @@ import psycopg
 
 from bench.stand import machine
 from bench.stand.explained import Statement, noted, plan_of, reads_of_ledger
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 from gateway.main import build_toolbox
 from gateway.reports import REPORTS, TIME, Dimension, Question, ask
 from gateway.reports.sources.connection import ROLE, snapshot_of
@@ -43,11 +43,6 @@ from gateway.storage.policy import price_list
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-MARKS = (
-    "<!-- finance:begin, written by `python -m bench.finance --write` -->",
-    "<!-- finance:end -->",
-)
 TRIES, OF_FILTERS, OF_COMBINATIONS = 10, 5, 2
 MEDIAN_S, P95_S = 1.0, 2.0
 COMBINATION_S = 15.0
@@ -151,7 +146,7 @@ def main() -> int:
     parser.add_argument("--teams", type=int, default=60, help="teams (60)")
     parser.add_argument("--home", type=Path, help="keep the database here, and use it again")
     parser.add_argument("--only", default="", help="ask only the names with this word")
-    parser.add_argument("--write", action="store_true", help="into docs/performance.md")
+    parser.add_argument("--write", action="store_true", help="into docs/lab/bench")
     chosen = parser.parse_args()
     gc.set_threshold(50_000, 20, 100)  # as in the processes of the product
     with ExitStack() as stack:
@@ -189,7 +184,7 @@ def main() -> int:
             file=sys.stderr,
         )
     if chosen.write:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("finance", lines)
     return 1 if wrong else 0
 
 

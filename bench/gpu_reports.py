@@ -29,7 +29,7 @@ import psycopg
 
 from bench.stand import machine
 from bench.stand.explained import noted, plan_of, reads_of_ledger
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 from gateway.reports import REPORTS
 from gateway.reports.question import Question
 from gateway.reports.sources.connection import ROLE, ReadSnapshot
@@ -39,12 +39,7 @@ from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
-PAGE = REPOSITORY / "docs" / "performance.md"
 PAST = Path(__file__).with_suffix(".sql")
-MARKS = (
-    "<!-- gpu-reports:begin, written by `python -m bench.gpu_reports --write` -->",
-    "<!-- gpu-reports:end -->",
-)
 ASKED = ("gpu", "gpu-bill", "selfhost-vs-api")
 DAYS = 92
 TRIES = 5
@@ -113,7 +108,7 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=1_000_000, help="attempts (1,000,000)")
     parser.add_argument("--plans", type=Path, metavar="FILE", help="also write all plans as JSON")
     parser.add_argument(
-        "--write", action="store_true", help="write the figures into docs/performance.md"
+        "--write", action="store_true", help="write the figures into docs/lab/bench"
     )
     chosen = parser.parse_args()
     answers, notes = _run(chosen.events, chosen.plans)
@@ -134,7 +129,7 @@ def main() -> int:
     for report, partition in findings:
         print(f"WRONG: {report} reads all of {partition}", file=sys.stderr)
     if chosen.write and not findings:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("gpu-reports", lines)
     return 1 if findings else 0
 
 

@@ -25,7 +25,7 @@ from sqlalchemy import text
 
 from bench.month_close import MONTH, fill
 from bench.stand import machine
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 from gateway import reports
 from gateway.reports import EVENTS, FocusVersion, ask, focus_export
 from gateway.storage.ledger.documents import encode_event
@@ -35,11 +35,6 @@ from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 from tests.storage.factories import event
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-MARKS = (
-    "<!-- incremental-export:begin, written by `python -m bench.incremental_export --write` -->",
-    "<!-- incremental-export:end -->",
-)
 NEW, BATCH, WRITTEN = 1_000, 500, 20_000
 BEGIN = datetime(2026, 9, 29, tzinfo=UTC)
 DROP = "DROP INDEX IF EXISTS tollgate.usage_events_written_by"
@@ -86,7 +81,7 @@ def main() -> None:
     options.add_argument("--home", type=Path, required=True, help="a folder for Postgres")
     options.add_argument("--events", type=int, default=2_000_000)
     options.add_argument("--rounds", type=int, default=3)
-    options.add_argument("--write", action="store_true", help="write docs/performance.md")
+    options.add_argument("--write", action="store_true", help="write into docs/lab/bench")
     given = options.parse_args()
     with EmbeddedPostgres(given.home) as server:
         url = server.start()
@@ -103,7 +98,7 @@ def main() -> None:
     for name, measured in found.items():
         print(f"\n{name}:\n{measured.plan}")
     if given.write:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("incremental-export", lines)
 
 
 def _prepare(database: Database, events: int) -> None:

@@ -20,7 +20,7 @@ from time import monotonic
 from sqlalchemy import text
 
 from bench.stand import machine
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.month_findings import CHECKS
@@ -31,11 +31,6 @@ from gateway.storage.postgres.embedded import EmbeddedPostgres
 from gateway.storage.postgres.schema.ledger import usage_events
 from tests.storage.factories import event
 
-PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-MARKS = (
-    "<!-- month-close:begin, written by `python -m bench.month_close --write` -->",
-    "<!-- month-close:end -->",
-)
 TEMPLATE_MONTH = date(2026, 8, 1)
 MONTH, BEGIN_MS, MONTH_MS = date(2026, 9, 1), 1_788_220_800_000, 30 * 86_400_000
 BAR_S, BAR_EVENTS = 60.0, 10_000_000
@@ -73,7 +68,7 @@ def main() -> int:
     )
     options.add_argument("--home", type=Path, required=True, help="a folder for Postgres")
     options.add_argument("--events", type=int, default=BAR_EVENTS)
-    options.add_argument("--write", action="store_true", help="into docs/performance.md")
+    options.add_argument("--write", action="store_true", help="into docs/lab/bench")
     given = options.parse_args()
     given.home.mkdir(parents=True, exist_ok=True)
     given.home.chmod(0o711)  # as root, Postgres runs as another user
@@ -92,7 +87,7 @@ def main() -> int:
     lines = [*(f"- {name}: {value}" for name, value in facts.items()), *lines]
     print("\n".join(lines))
     if given.write:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("month-close", lines)
     return 0 if bar_s <= BAR_S else 1
 
 

@@ -22,8 +22,8 @@ from pathlib import Path
 from statistics import median
 
 from bench.stand import machine, peers, probes
-from bench.stand.gateways import REPOSITORY, Stand, StandError, Target, wait_until_written
-from bench.stand.page import write_page
+from bench.stand.gateways import Stand, StandError, Target, wait_until_written
+from bench.stand.page import write_table
 from bench.stand.table import (
     GATEWAY,
     MAX_STRANGERS_CORES,
@@ -41,7 +41,6 @@ WARM_UP_S = 1
 PROBE_ROUNDS = 3
 TRIES = 3  # of a window that other programs disturbed
 SLOW_WINDOW_S = 10  # of streams through a peer that answers ten of them a second
-PAGE = REPOSITORY / "docs" / "performance.md"
 
 _OURS = frozenset({"nginx", GATEWAY, "against"})
 _ALL = _OURS | {"direct", *peers.NAMES}
@@ -177,8 +176,7 @@ def main() -> int:
         )
     )
     if chosen.write:
-        write_page(PAGE, "\n\n".join(tables), facts=facts, notes=notes)
-        print(f"written to {PAGE.relative_to(REPOSITORY)}")
+        write_table("overhead", "\n\n".join(tables), facts=facts, notes=notes)
     return 1 if any(row.errors for row in rows) else 0
 
 
@@ -404,9 +402,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="about a minute, for a first look")
     parser.add_argument("--peers", action="store_true", help="LiteLLM and the vLLM router as well")
-    parser.add_argument(
-        "--write", action="store_true", help="write the tables into docs/performance.md"
-    )
+    parser.add_argument("--write", action="store_true", help="write the tables into docs/lab/bench")
     parser.add_argument(
         "--against",
         type=Path,

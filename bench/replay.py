@@ -31,19 +31,14 @@ from typing import Any
 import psycopg
 
 from bench.stand import machine
-from bench.stand.page import replace_between
+from bench.stand.page import write_result
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres import partitions
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
 REPOSITORY = Path(__file__).parents[1]
-PAGE = REPOSITORY / "docs" / "performance.md"
 PAST = Path(__file__).with_suffix(".sql")
-MARKS = (
-    "<!-- replay:begin, written by `python -m bench.replay --write` -->",
-    "<!-- replay:end -->",
-)
 FREE, LIMITED = "without budgets", "two hard budgets a team"
 MOST_S = 60.0
 DAYS = 30
@@ -119,7 +114,7 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=1_000_000, help="past requests (1,000,000)")
     parser.add_argument("--seed", type=int, default=5)
     parser.add_argument(
-        "--write", action="store_true", help="write the figures into docs/performance.md"
+        "--write", action="store_true", help="write the figures into docs/lab/bench"
     )
     chosen = parser.parse_args()
     load, *_ = os.getloadavg()
@@ -145,7 +140,7 @@ def main() -> int:
     for finding in findings:
         print(f"WRONG: {finding}", file=sys.stderr)
     if chosen.write:
-        replace_between(PAGE, *MARKS, lines=lines)
+        write_result("replay", lines)
     return 1 if findings else 0
 
 

@@ -16,10 +16,10 @@ import sys
 import time
 from statistics import linear_regression
 
-from bench.overhead import PAGE, finish_load, start_load
+from bench.overhead import finish_load, start_load
 from bench.stand import machine
 from bench.stand.gateways import Stand, StandError
-from bench.stand.page import write_page
+from bench.stand.page import write_table
 
 SAMPLE_EVERY_S = 5
 WARM_UP_S = 30  # of each load
@@ -35,7 +35,7 @@ def main() -> int:
     )
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument(
-        "--write", action="store_true", help="write the figures into docs/performance.md"
+        "--write", action="store_true", help="write the figures into docs/lab/bench"
     )
     chosen = parser.parse_args()
     try:
@@ -63,7 +63,7 @@ def main() -> int:
     }
     print("\n".join([table, *(f"{name}: {value}" for name, value in facts.items())]))
     if chosen.write:
-        write_page(PAGE, table, facts=facts, notes=(), name=NAME)
+        write_table(NAME, table, facts=facts, notes=())
     return 1 if slope_mib_per_h > MOST_MIB_PER_H or errors else 0
 
 

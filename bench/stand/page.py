@@ -1,33 +1,29 @@
-"""Puts measurements into a page of the docs, between two marks."""
+"""Puts measurements into the docs: a file of figures in `docs/lab/bench`, or lines between two
+marks of a page.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-COMMANDS = {
-    "bench": "python -m bench.overhead --write",
-    "soak": "python -m bench.soak --write",
-    "budgets": "python -m bench.budgets --write",
-}
+LAB = Path(__file__).parents[2] / "docs" / "lab" / "bench"
 
 
-def write_page(
-    page: Path, table: str, *, facts: Mapping[str, str], notes: Sequence[str], name: str = "bench"
-) -> None:
-    """Replace the lines between the marks of a table.
+def write_result(name: str, lines: Sequence[str]) -> None:
+    """Write the figures of a run, and print the name of their file."""
+    path = LAB / f"{name}.txt"
+    path.write_text("\n".join(lines).strip() + "\n", encoding="utf-8")
+    print(f"written to docs/lab/bench/{path.name}")
 
-    Raises `ValueError` if the page has none.
-    """
-    opening, closing = (
-        f"<!-- {name}:begin, written by `{COMMANDS[name]}` -->",
-        f"<!-- {name}:end -->",
-    )
+
+def write_table(name: str, table: str, *, facts: Mapping[str, str], notes: Sequence[str]) -> None:
+    """Write a table with the facts of its run and notes, as `write_result`."""
     measured = [
         *(f"- {fact}: {value}" for fact, value in facts.items()),
         *(f"- {note}" for note in notes),
     ]
-    replace_between(page, opening, closing, lines=[*measured, "", table])
+    write_result(name, [*measured, "", table])
 
 
 def replace_between(page: Path, opening: str, closing: str, *, lines: Sequence[str]) -> None:
