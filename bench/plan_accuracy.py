@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bench.stand.page import replace_between
 from engine.plan import roofline
 from engine.plan.architecture import count
 from engine.plan.batch_limits import default_limits
@@ -28,6 +29,7 @@ from engine.plan.roofline import Work, predict
 ROOT = Path(__file__).parents[1]
 PUBLISHED = ROOT / "tests" / "engine" / "plan_published.json"
 PAGE = ROOT / "docs" / "engine-plan.md"
+LAB = ROOT / "docs" / "lab" / "engine_plan.txt"
 BEGIN, END = "<!-- accuracy:begin -->", "<!-- accuracy:end -->"
 MOST_AT_ONCE = 2048
 """Sequences at once if the source states no batch: trtllm-bench's default."""
@@ -164,17 +166,29 @@ def fitted_constants() -> tuple[float, float]:
     return min(found, key=found.__getitem__)
 
 
+def summary(text: str) -> list[str]:
+    """Return the lines of a table's text that sum up each of its parts, as a list."""
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("### "):
+            lines.append(f"- {line.removeprefix('### ')}: ")
+        elif line.startswith("Figures: "):
+            lines[-1] += line.removeprefix("Figures: ")
+        elif line.startswith("All figures: "):
+            lines.append(f"- {line}")
+    return lines
+
+
 def main(arguments: Sequence[str]) -> int:
-    """Print the table, write it into the page, or print the fitted constants."""
+    """Print the table, write it, or print the fitted constants."""
     if "--fit" in arguments:
         share, work = fitted_constants()
         print(f"HOPPER_16BIT_SHARE = {share}, EXPERT_WORK = {work}")
         return 0
     text = table(all_compared())
     if "--write" in arguments:
-        page = PAGE.read_text(encoding="utf-8")
-        head, tail = page.partition(BEGIN)[0], page.partition(END)[2]
-        PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
+        LAB.write_text(f"{text}\n", encoding="utf-8")
+        replace_between(PAGE, BEGIN, END, lines=summary(text))
     else:
         print(text)
     return 0

@@ -14,11 +14,13 @@ from bench.plan_accuracy import (
     END,
     FITTED,
     HELD_OUT,
+    LAB,
     PAGE,
     PUBLISHED,
     Compared,
     all_compared,
     compare,
+    summary,
     table,
 )
 from engine.errors import EngineError, UsageError
@@ -103,10 +105,13 @@ def test_no_pair_is_carried_by_another() -> None:
     assert all(statistics.median(factors) <= 2 for factors in pairs.values())
 
 
-def test_the_page_shows_the_errors_of_today() -> None:
-    """Renew it with: python -m bench.plan_accuracy --write."""
+def test_the_pages_show_the_errors_of_today() -> None:
+    """Renew them with: python -m bench.plan_accuracy --write."""
+    text = table(compared())
     page = PAGE.read_text(encoding="utf-8")
-    assert page.partition(BEGIN)[2].partition(END)[0].strip() == table(compared())
+    shown = page.partition(BEGIN)[2].partition(END)[0].strip()
+    assert shown.splitlines() == summary(text)
+    assert LAB.read_text(encoding="utf-8").strip() == text
 
 
 def test_the_check_would_notice_a_wrong_model() -> None:
