@@ -73,7 +73,7 @@ class RequestError(TollgateError):
     `asked_wait_s` is the pause that an upstream requested. `is_same_again`: the same deployment
     would return the error again. `is_retry_useless`: a retry by the caller would only make the
     problem worse. `is_final`: an upstream did the work and bills it, so no other attempt is made.
-    `is_refused_content`: an upstream refused the content, which some bill.
+    `is_refused_content`: an upstream refused the content or its length, which some bill.
     `rules` are the names of the budget, limit or rules that refuse, for the count of refusals.
     """
 

@@ -48,7 +48,9 @@ def request_error(
     if any(word in error_body.message for word in deployment.provider_facts.refusal_words):
         error_body = replace(error_body, is_moderation=True)
     error = _error(deployment, status, error_body)
-    error.is_refused_content = error_body.is_moderation and 400 <= status < 500
+    error.is_refused_content = (error_body.is_moderation and 400 <= status < 500) or (
+        deployment.provider_facts.bills_too_long and isinstance(error, ContextLengthExceeded)
+    )
     asked_s = _asked_wait_s(headers)
     if asked_s is not None:
         error.asked_wait_s = asked_s

@@ -1,5 +1,6 @@
-"""Providers that bill a request whose content they refuse: Azure's filter for its tokens, xAI for a
-fee of USD 0.05. Both were booked as nothing, and xAI's as a broken credential of the gateway.
+"""Providers that bill a request that they refuse: Azure's filter and its limit of the prompt for
+tokens, xAI for a generation or a fee of USD 0.05. They were booked as nothing, and xAI's as a
+broken credential of the gateway.
 """
 
 from __future__ import annotations
@@ -34,15 +35,18 @@ VIOLATES = {
     "error": "Content violates usage guidelines. Failed check: SAFETY_CHECK_TYPE_BIO",
 }
 NO_RIGHT = {**VIOLATES, "error": "Your API key has no right to this model."}
+LONG = {"error": {"message": "The maximum is 8192 tokens.", "code": "context_length_exceeded"}}
 WRONG = {"error": {"message": "'temperature' is too high", "code": "invalid_value"}}
 # The provider, the operation, the answer, and: the status for the caller, and the booking.
 CASES = {
     "azure-chat": ("azure_openai", "chat/completions", "400 Bad", FILTERED, 400, "unknown"),
     "azure-responses": ("azure_openai", "responses", "400 Bad", FILTERED, 400, "unknown"),
     "azure-wrong": ("azure_openai", "chat/completions", "400 Bad", WRONG, 400, "none"),
+    "azure-long": ("azure_openai", "chat/completions", "400 Bad", LONG, 400, "unknown"),
     "openai": ("openai", "chat/completions", "400 Bad", FILTERED, 400, "none"),
+    "openai-long": ("openai", "chat/completions", "400 Bad", LONG, 400, "none"),
     "xai-responses": ("xai", "responses", "403 Forbidden", VIOLATES, 400, "unknown"),
-    "xai-chat": ("xai", "chat/completions", "403 Forbidden", VIOLATES, 400, "none"),
+    "xai-chat": ("xai", "chat/completions", "403 Forbidden", VIOLATES, 400, "unknown"),
     "xai-right": ("xai", "responses", "403 Forbidden", NO_RIGHT, 502, "none"),
 }
 
@@ -87,8 +91,8 @@ def test_refused_content_is_told_as_such_and_held_where_it_is_billed(
 def test_a_hold_covers_the_fee_of_a_refusal(provider: str) -> None:
     """A flood of refused requests would otherwise cost more than their holds."""
     facts = PROVIDERS[provider]
-    fee_nusd = calls_hold_nusd(1, usd=facts.refusal_fee_usd or Decimal(0))
     for operation in facts.bills_refused - {Operation.EMBEDDINGS}:
+        fee_nusd = calls_hold_nusd(1, usd=facts.refusal_fees_usd.get(operation, Decimal(0)))
         held = bound_of(
             factories.facts(operation, output_bound_tokens=1, body_bytes=1),
             route=Route(name="assistant", deployments=("one",)),

@@ -93,8 +93,9 @@ class ProviderFacts:
     its answers that states the served service tier. `reasoning_is_beside`: its chats count
     reasoning beside `completion_tokens`, which decides for a usage without a total; None if no
     source states it. `bills_refused` are the operations in which it bills a request whose content
-    it refuses, `refusal_fee_usd` is the fee if it is one, and `refusal_words` are parts of the
-    message of such an error if nothing else in it says so. `sources` say who states all this.
+    it refuses, `refusal_fees_usd` the fees of those that have one, and `refusal_words` are parts of
+    the message of such an error if nothing else in it says so. `bills_too_long`: it may bill a
+    prompt beyond the context window, too. `sources` say who states all this.
     """
 
     name: str
@@ -142,7 +143,8 @@ class ProviderFacts:
     text_forms: TextForms = TextForms.ANY
     tier_header: str | None = None
     bills_refused: frozenset[Operation] = frozenset()
-    refusal_fee_usd: Decimal | None = None
+    refusal_fees_usd: Mapping[Operation, Decimal] = field(default_factory=dict)
+    bills_too_long: bool = False
     refusal_words: tuple[str, ...] = ()
     reasoning_is_beside: bool | None = None
     adapts_requests: bool = field(init=False, repr=False, compare=False)
@@ -279,6 +281,9 @@ _ENTRIES = (
         # A 400 of its content filter: "a charge for both the prompt and completion tokens will
         # occur" (azure-docs, articles/ai-services/openai/concepts/content-filter.md).
         bills_refused=_OF_OPENAI_ITSELF,
+        # "A 400 error due to a content filter or input limit" may be charged (azure-docs,
+        # articles/ai-services/openai/how-to/manage-costs.md, 2026-11-29).
+        bills_too_long=True,
         sources=(
             "https://learn.microsoft.com/en-us/azure/foundry/openai/api-version-lifecycle, "
             "2026-11-24",
@@ -461,8 +466,9 @@ _ENTRIES = (
         output_limit=OutputLimit.MAX_TOKENS,
         # "For violations that are caught before generation in the Responses API, we will charge a
         # $0.05 usage guideline violation fee per request." The code is that of a missing right.
-        bills_refused=frozenset({Operation.RESPONSES}),
-        refusal_fee_usd=Decimal("0.05"),
+        # Elsewhere: "we will still charge for the generation of the request".
+        bills_refused=frozenset({Operation.CHAT, Operation.RESPONSES}),
+        refusal_fees_usd={Operation.RESPONSES: Decimal("0.05")},
         refusal_words=("violates usage guidelines", "SAFETY_CHECK_TYPE_"),
         sources=(
             "https://docs.x.ai/developers/advanced-api-usage/regions.md, 2026-11-24",

@@ -170,7 +170,7 @@ def bound_of(
         or facts.expansion_tokens is None
         or rounds
         or deployment.unasked.is_special
-        or deployment.provider_facts.refusal_fee_usd is not None
+        or deployment.provider_facts.refusal_fees_usd
     ):
         return _with_kinds(bound, facts, features, deployment=deployment, price=price)
     return bound
@@ -207,8 +207,8 @@ def _with_kinds(
     if facts.cache_lifetimes or deployment.unasked.writes_cache:
         nusd += _writes_nusd(facts, deployment, price, read_tokens)
     there = deployment.provider_facts
-    if there.refusal_fee_usd is not None and facts.operation in there.bills_refused:
-        nusd = max(nusd, calls_hold_nusd(1, usd=there.refusal_fee_usd))
+    if (fee_usd := there.refusal_fees_usd.get(facts.operation)) is not None:
+        nusd = max(nusd, calls_hold_nusd(1, usd=fee_usd))
     return replace(bound, nusd=min(ceil(nusd * times), MOST_NUSD))
 
 

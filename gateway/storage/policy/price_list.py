@@ -8,6 +8,7 @@ zero.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, time, timedelta
@@ -73,6 +74,16 @@ _UNLISTED_CALLS = {
         "calls of tools: docs.x.ai/developers/pricing, 2026-11-25",
     )
 }
+# By provider, the names of retired models, the model that serves them now, and the source. Another
+# copy of that page says that the names no longer work, so the dearer price counts, as an estimate.
+_SERVED_BY = {
+    "x-ai": (
+        re.compile(r"grok-(?:3|4|4-fast|4-1-fast|code-fast)(?:-(?!mini)[a-z0-9-]+)?"),
+        "grok-4.3",
+        "retired names: docs.x.ai/developers/migration/may-15-retirement, 2026-11-29",
+    )
+}
+_LATEST = "-latest"  # the end of names whose model changes with time
 # The makers of models, in order of preference; the other providers of the list resell them. The
 # order matters because some makers also resell others' models.
 _MAKERS = (
@@ -102,17 +113,52 @@ def builtin_price(
     price = None if found is None else _price_of(*found, model=model, at=at)
     if price is None:
         return None
-    return at_place(price, provider=provider, base_url=base_url, region=region, model=model)
+    return as_served(price, provider=provider, base_url=base_url, region=region, model=model, at=at)
 
 
-def at_place(price: Price, *, provider: str, base_url: str, region: str, model: str) -> Price:
+def as_served(
+    price: Price, *, provider: str, base_url: str, region: str, model: str, at: datetime
+) -> Price:
     """Return the list's price as a deployment pays it at its place, with those of the
-    places that its answers may state.
+    places that its answers may state. A name that several models may serve costs as the dearest.
     """
+    if provider_facts_of(provider, base_url).listed_as in (None, price.provider):
+        price = _dearest_served(price, model, at)  # a reseller keeps the names of its own
     here = premium_at(provider, base_url, region, model=model)
     stated = stated_premiums(provider, base_url, model=model)
     elsewhere = tuple((geo, _times(price, premium)) for geo, premium in stated)
     return replace(_times(price, here), elsewhere=elsewhere)
+
+
+def _dearest_served(price: Price, model: str, at: datetime) -> Price:
+    """Return the dearest price of the models that may serve a name now, as an estimate if another
+    one has another price; the same object for any other name.
+    """
+    seller = next((one for one in _bundled().providers if one.id == price.provider), None)
+    if seller is None:
+        return price
+    name, words = model.lower(), ""
+    pattern, successor, source = _SERVED_BY.get(seller.id, (None, "", ""))
+    if pattern is not None and pattern.fullmatch(name):
+        others, words = [one for one in seller.models if one.id == successor], source
+    elif name.endswith(_LATEST) and all(one.id != name for one in seller.models):
+        version = re.compile(re.escape(name.removesuffix(_LATEST)) + r"-[0-9][0-9.-]*")
+        others = [one for one in seller.models if version.fullmatch(one.id)]
+        words = f"{model}: the dearest of its versions"
+    else:
+        return price
+    found = [_price_of(seller, one, model=model, at=at) for one in others]
+    known = [one for one in found if one is not None and _base_usd(one) != _base_usd(price)]
+    if not known:
+        return price
+    dearest = max((price, *known), key=_base_usd)
+    return replace(dearest, source=f"{dearest.source}; {words}", is_estimated=True)
+
+
+def _base_usd(price: Price) -> Decimal:
+    """Return USD for a million tokens of a short prompt and as many of its answer."""
+    rates = (price.rate(kind, input_tokens=0) for kind in (TokenKind.INPUT, TokenKind.OUTPUT))
+    return sum((rate for rate in rates if rate is not None), Decimal(0))
 
 
 def _times(price: Price, premium: PlacePremium) -> Price:
@@ -131,7 +177,7 @@ def _times(price: Price, premium: PlacePremium) -> Price:
         source=f"{price.source}; {premium.words}",
         place=premium.place,
         factor=premium.factor,
-        is_estimated=premium.is_estimated,
+        is_estimated=price.is_estimated or premium.is_estimated,
     )
 
 

@@ -29,7 +29,7 @@ from gateway.domain.policy.price_book import (
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.selfhost import Calibration
 from gateway.domain.pricing.tokens import TokenKind
-from gateway.storage.policy.price_list import at_place, key_of, schedule
+from gateway.storage.policy.price_list import as_served, key_of, schedule
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.locks import TableLock
 
@@ -117,12 +117,13 @@ class StoredBook:
         price = None if key is None else self.book.listed(key, at)
         if price is None:
             return None
-        return at_place(
+        return as_served(
             price,
             provider=deployment.provider,
             base_url=deployment.base_url,
             region=deployment.region,
             model=deployment.model,
+            at=at,
         )
 
 

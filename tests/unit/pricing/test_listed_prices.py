@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -141,3 +142,50 @@ def test_a_resold_model_has_its_makers_list_price(provider: str, model: str, mak
     there = builtin_price(provider=provider, model=model, base_url="https://x.example", at=AT)
     key = key_of(deployment(provider=provider, model=model))
     assert (there is not None, key is not None and key.provider) == (True, maker)
+
+
+def _base_usd(model: str, provider: str, url: str) -> Decimal:
+    price = builtin_price(provider=provider, model=model, base_url=url, at=AT)
+    assert price is not None
+    rates = (price.rate(kind, input_tokens=0) for kind in (TokenKind.INPUT, TokenKind.OUTPUT))
+    return sum((rate for rate in rates if rate is not None), Decimal(0))
+
+
+@pytest.mark.parametrize(
+    "model", ["grok-4-fast", "grok-4-1-fast-reasoning", "grok-code-fast-1", "grok-3", "grok-4-0709"]
+)
+def test_a_retired_name_costs_as_the_dearer_of_the_models_that_may_serve_it(model: str) -> None:
+    """xAI answers some of them with grok-4.3, at six times the rates that the list still has."""
+    price = builtin_price(provider="xai", model=model, base_url="", at=AT)
+    assert price is not None
+    assert price.is_estimated
+    assert _base_usd(model, "xai", "") >= _base_usd("grok-4.3", "xai", "")
+    at_azure = builtin_price(provider="azure_openai", model=model, base_url="", at=AT)
+    assert at_azure is None or not at_azure.is_estimated or "retired" not in at_azure.source
+
+
+@pytest.mark.parametrize("provider", sorted(PROVIDERS))
+def test_a_name_that_moves_costs_as_its_dearest_version(provider: str) -> None:
+    """`mistral-large-latest` had the price of 2024's model, as if it were sure."""
+    for key in all_keys():
+        alias = re.sub(r"-[0-9][0-9.-]*$", "-latest", key.model)
+        listed = key_of(deployment(provider=provider, model=alias))
+        if alias == key.model or listed is None or listed.model == alias:
+            continue
+        price = builtin_price(provider=provider, model=alias, base_url="", at=AT)
+        own = listed_price(key, AT)
+        sells = key.provider == listed.provider == PROVIDERS[provider].listed_as
+        if price is None or own is None or not sells:
+            continue
+        rates = (own.rate(kind, input_tokens=0) for kind in (TokenKind.INPUT, TokenKind.OUTPUT))
+        assert _base_usd(alias, provider, "") >= sum(
+            (rate for rate in rates if rate is not None), Decimal(0)
+        )
+
+
+def test_a_name_of_versions_with_one_price_is_no_estimate() -> None:
+    """A flag on each event of an ordinary alias would tell nothing."""
+    for provider, model in (("anthropic", "claude-3-7-sonnet-latest"), ("openai", "gpt-4o")):
+        price = builtin_price(provider=provider, model=model, base_url="", at=AT)
+        assert price is not None
+        assert not price.is_estimated
