@@ -104,8 +104,9 @@ _SERVED = ", ".join(
     f"'{source.value}'"
     for source in (UsageSource.PROVIDER, UsageSource.DERIVED, UsageSource.ESTIMATED)
 )
-# The average of the known costs, from the roll-up: an estimate does not need the newest seconds.
-# Never more than the hold.
+# The average of the known costs, from the roll-up: an estimate does not need the newest seconds. If
+# the attempt's own tokens are known, at least these at the average price of a token: a caller could
+# make the average attempt as cheap as it likes. Never more than the hold.
 _EXPIRE = f"""
 WITH expired AS (
     SELECT * FROM tollgate.usage_events AS event
@@ -113,8 +114,9 @@ WITH expired AS (
       interval)
     ORDER BY event.occurred_at, event.request_id, event.attempt LIMIT :most
 ), expected AS (
-    SELECT route, deployment, sum(known_attempts) AS attempts, round(sum(cost_nusd) /
-      sum(known_attempts)) AS cost_nusd
+    SELECT route, deployment, sum(known_attempts) AS attempts,
+           round(sum(cost_nusd) / sum(known_attempts)) AS cost_nusd,
+           sum(cost_nusd) / nullif(sum(input_tokens) + sum(output_tokens), 0) AS nusd_per_token
     FROM tollgate.spend_rollup
     WHERE hour >= now() - interval '7 days' AND NOT is_demo AND usage_source IN ({_SERVED})
     GROUP BY route, deployment HAVING sum(known_attempts) > 0
@@ -127,18 +129,23 @@ WITH expired AS (
                                       amount_nusd, kind, reason, author, settles)
     SELECT gen_random_uuid(), event.request_id, event.attempt, event.team, event.cost_centre,
       posted, event.occurred_at,
-           least(coalesce(expected.cost_nusd, event.held_nusd, 0), coalesce(event.held_nusd,
-             expected.cost_nusd)),
+           least(coalesce(greatest(expected.cost_nusd, of_tokens), event.held_nusd, 0),
+                 coalesce(event.held_nusd, greatest(expected.cost_nusd, of_tokens))),
            'expired_hold',
            CASE WHEN expected.attempts IS NULL
                THEN 'not resolved in time; nothing to compare with in 7 days, so the whole hold'
                ELSE format('not resolved in time; average of %s attempts that served, '
-                           'of route %s at %s in 7 days, at most the hold',
-                           expected.attempts, event.route, event.deployment)
+                           'of route %s at %s in 7 days, %sat most the hold',
+                           expected.attempts, event.route, event.deployment,
+                           CASE WHEN of_tokens > expected.cost_nusd
+                                THEN format('for its own %s tokens, ', own_tokens) END)
                              END,
            session_user, true
     FROM expired AS event JOIN posting ON own = event.posted_period
-    LEFT JOIN expected ON expected.route = event.route AND expected.deployment = event.deployment
+    LEFT JOIN expected ON expected.route = event.route AND expected.deployment = event.deployment,
+    LATERAL (SELECT coalesce(event.input_tokens, 0)::numeric + coalesce(event.output_tokens, 0)
+      AS own_tokens) AS known,
+    LATERAL (SELECT round(own_tokens * expected.nusd_per_token) AS of_tokens) AS priced
     ORDER BY event.request_id, event.attempt
     ON CONFLICT DO NOTHING
     RETURNING occurred_at

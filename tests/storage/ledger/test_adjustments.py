@@ -180,6 +180,31 @@ def test_an_old_hold_is_let_go_at_the_expected_cost(database: Database) -> None:
     assert rows(database, "SELECT count(*) FROM finance.adjustments WHERE is_expected") == [(3,)]
 
 
+def test_known_tokens_are_never_booked_below_the_average_price_of_a_token(
+    database: Database,
+) -> None:
+    """A caller who makes many cheap requests would else get its dear unknown ones nearly free, and
+    its hard budget back, each day.
+    """
+    served = TokenUsage(input_tokens=10, output_tokens=10)
+    dear = TokenUsage(input_tokens=3000, output_tokens=200)
+    Ledger(database).write(
+        [
+            *(recent(n, cost_nusd=100, usage=served) for n in range(3)),
+            unknown(20, at=LONG_AGO, held_nusd=90_000, usage=dear),
+            unknown(21, at=LONG_AGO, held_nusd=9_000, usage=dear),
+            unknown(22, at=LONG_AGO, held_nusd=90_000),
+        ]
+    )
+    rollups.refresh(database)
+    assert expire_holds(database, ttl=DAY) == 3
+    amounts = rows(
+        database, "SELECT amount_nusd, reason FROM tollgate.adjustments ORDER BY request_id"
+    )
+    assert [amount for amount, _ in amounts] == [16_000, 9_000, 100]
+    assert "for its own 3200 tokens, at most the hold" in amounts[0][1]
+
+
 def test_an_invoice_corrects_an_expected_cost(database: Database) -> None:
     """The invoice comes after a week, and the sum must then equal it."""
     Ledger(database).write([unknown(1, at=LONG_AGO)])
