@@ -18,7 +18,14 @@ from gateway.api.forward import Forwarder
 from gateway.api.http.caller_exchange import CallerExchange
 from gateway.api.http.parser import Fields
 from gateway.api.not_offered import instead_of, shape_of
-from gateway.api.routes import ANTHROPIC, DEFAULT_DIALECT, ENDPOINTS, FORWARDING, OFFERED
+from gateway.api.routes import (
+    ANTHROPIC,
+    DEFAULT_DIALECT,
+    ENDPOINTS,
+    FORWARDING,
+    OFFERED,
+    PROBES,
+)
 from gateway.errors import InvalidRequest, NotSupported, Overloaded, RequestError, Unavailable
 from gateway.wire.dialect import ErrorShape
 
@@ -112,9 +119,10 @@ class Edge:
             shape = shape_of(scope["path"], scope["headers"])
             scope["state"]["is_anthropic"] = shape is ANTHROPIC
             send = _with_id(send, request_id, shape)
-            refusal = self._host_refusal(scope["headers"]) or self._plain_refusal(
-                scope["method"], scope["path"]
-            )
+            is_probe = scope["path"] in PROBES
+            refusal = self._host_refusal(
+                scope["headers"], is_probe=is_probe
+            ) or self._plain_refusal(scope["method"], scope["path"])
             if refusal is not None:
                 if shape is not ANTHROPIC and not isinstance(refusal, NotSupported):
                     shape = DEFAULT_DIALECT
@@ -153,14 +161,25 @@ class Edge:
         status, headers, body = _closing_answer(error, shape, request_id)
         return status, [*headers, *_id_headers(request_id, shape)], body
 
-    def _host_refusal(self, fields: Fields) -> RequestError | None:
-        """Return the error for a missing or foreign Host header, None if the host is allowed."""
-        host = None
+    def _host_refusal(self, fields: Fields, *, is_probe: bool = False) -> RequestError | None:
+        """Return the error for a foreign Host header, None if the host is allowed.
+
+        HTTP/1.0 has no such header, and balancers probe with it: no browser can send that.
+        """
         for name, value in fields:
             if name == b"host":
                 host = _host_name(value)
                 break
-        if host is None or (self.allowed_hosts and host not in self.allowed_hosts):
+        else:
+            if is_probe or not self.allowed_hosts:
+                return None
+            return InvalidRequest(
+                "The request has no Host header; this gateway answers to the names of "
+                "TOLLGATE_ALLOWED_HOSTS alone."
+            )
+        if host is None:
+            return InvalidRequest("The Host header is no name of a host.")
+        if self.allowed_hosts and host not in self.allowed_hosts:
             return InvalidRequest(
                 "The Host header names a host this gateway does not answer to "
                 "(TOLLGATE_ALLOWED_HOSTS)."

@@ -75,7 +75,8 @@ class MetricsPage:
     def _refusal(self, scope: Scope) -> RequestError | None:
         """Return the error for a foreign Host or a method that reads nothing, else None."""
         hosts = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if not answers_to(hosts[0] if hosts else None, bound=self.bound, listed=self.names):
+        # HTTP/1.0 has no such header, and a browser always sends one.
+        if hosts and not answers_to(hosts[0], bound=self.bound, listed=self.names):
             return InvalidRequest(
                 "This listener does not answer to that Host. Add the name to "
                 "TOLLGATE_METRICS_HOSTS."

@@ -101,5 +101,7 @@ ENDPOINTS = (
     ),
 )
 DIALECTS = {endpoint.operation: endpoint.dialect for endpoint in ENDPOINTS}
+# Probes of a balancer, which may speak HTTP/1.0 without a Host header.
+PROBES = frozenset({"/healthz", "/readyz"})
 FORWARDING = {endpoint.path: endpoint for endpoint in ENDPOINTS if endpoint.is_metered}
 OFFERED = ", ".join(f"{endpoint.method} {endpoint.path}" for endpoint in ENDPOINTS)

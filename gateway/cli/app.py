@@ -41,6 +41,12 @@ SUCCESS, FINDING, BAD_USAGE, UNKNOWN = 0, 1, 2, 3
 INTERRUPTED = 130
 # A write fails with one of these if its disk is full or broken, or a quota or a limit is used up.
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
+# A file or folder of the home fails with one of these: another user's, or mounted read-only.
+NO_RIGHT = {
+    errno.EROFS: "Mount its file system for writing, or set TOLLGATE_HOME to another folder.",
+    errno.EACCES: "Run it as the user who owns it, or give this user the right.",
+    errno.EPERM: "Run it as the user who owns it, or give this user the right.",
+}
 EXIT_CODES: dict[type[TollgateError], int] = {
     BadUsage: BAD_USAGE,
     UnsuitableDatabase: BAD_USAGE,
@@ -326,6 +332,9 @@ def _print_error(error: Exception) -> int:
             err=True,
         )
         _drop_output()
+        return UNKNOWN
+    if isinstance(error, OSError) and error.errno in NO_RIGHT and error.filename is not None:
+        note(f"{error.filename}: {error.strerror}. {NO_RIGHT[error.errno]}")
         return UNKNOWN
     typer.echo(
         f"Tollgate failed in a way it should not ({type(error).__name__}: {error}). "

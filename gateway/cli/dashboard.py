@@ -13,12 +13,14 @@ import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gateway.cli.child_process import die_with
 from gateway.cli.terminal.output import note
 from gateway.cli.up.readiness import require_free
 from gateway.domain.allowed_hosts import is_loopback
@@ -199,6 +201,8 @@ def run_until_stopped(
         stdin=subprocess.DEVNULL,
         pass_fds=tuple(inherited),
         cwd=FOLDER,
+        # It would go on with the old sign-in and the old address of the database.
+        preexec_fn=partial(die_with, os.getpid()),
     )
     before = {
         number: signal.signal(number, _raise_stop) for number in (signal.SIGTERM, signal.SIGINT)

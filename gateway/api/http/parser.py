@@ -311,8 +311,8 @@ class RequestParser:
                     self._refuse(_malformed("a transfer coding other than chunked"))
             elif name == b"expect":
                 awaits_continue = value.strip().lower() == b"100-continue" and not is_http_1_0
-        if hosts > 1:
-            self._refuse(_malformed("more than one Host header"))
+        if hosts != 1 and (hosts or not is_http_1_0):  # RFC 9112, section 3.2
+            self._refuse(_malformed("more than one Host header" if hosts else "no Host header"))
         if size > self._limits.head_bytes:
             self._refuse(_head_too_large(self._limits))
         return has_body, awaits_continue

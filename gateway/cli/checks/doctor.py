@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -57,15 +57,20 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     certificate, and the platform for one token of an ambient identity; no prompt is ever sent.
     """
     toolbox: Toolbox = ctx.obj
-    checks: list[Check] = [*toolbox.machine.home_checks(), *journal_checks(toolbox)]
+    checks = [
+        *_faults_named("home", toolbox.machine.home_checks),
+        *_faults_named("journals", lambda: journal_checks(toolbox)),
+    ]
     try:
         with toolbox.open_stores() as stores:
             checks += _database_checks(toolbox, stores)
+    except OSError as fault:
+        checks.append(_named("database", fault))
     except (UnsuitableDatabase, BadUsage) as wrong:
         checks.append(Check("database", Status.FAIL, wrong.message))
     except DatabaseUnavailable as away:
         checks.append(Check("database", Status.UNKNOWN, away.message))
-    checks += machine_checks(toolbox.options)
+    checks += _faults_named("machine", lambda: machine_checks(toolbox.options))
     checks += _trust_check(os.environ.get("SSL_CERT_FILE", ""))
     checks += _port_checks(toolbox.options)
     checks += _gateway_checks(toolbox.options)
@@ -80,6 +85,26 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         "Nothing is broken."
         if Status.WARN not in statuses
         else "Nothing is broken; mind the warnings."
+    )
+
+
+def _faults_named(name: str, make: Callable[[], Iterable[Check]]) -> Iterator[Check]:
+    """Yield checks; a file or folder that this user cannot use becomes a failed check of its
+    name.
+    """
+    try:
+        yield from make()
+    except OSError as fault:
+        yield _named(name, fault)
+
+
+def _named(name: str, fault: OSError) -> Check:
+    """Return the failed check for a file or folder that cannot be used."""
+    return Check(
+        name,
+        Status.FAIL,
+        f"{fault.filename or 'a file of the home'}: {fault.strerror}",
+        "mount it for writing, or run as the user who owns it",
     )
 
 

@@ -144,8 +144,13 @@ class Journal:
                     f"of {root}, or move other files away from it. Delete nothing below {root}: "
                     "Postgres does not have that usage yet."
                 ) from error
+            remedy = (
+                "Mount its file system for writing, or name another folder in TOLLGATE_JOURNAL_DIR."
+                if error.errno == errno.EROFS
+                else f"Give this user the right to write below {root}."
+            )
             raise BadUsage(
-                f"The journal {directory} cannot be made: {error.strerror}. Make room below {root}."
+                f"The journal {directory} cannot be made: {error.strerror}. {remedy}"
             ) from error
 
     def __init__(
