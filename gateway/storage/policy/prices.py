@@ -206,8 +206,7 @@ class PriceStore:
         name their source.
         """
         with self._database.begin() as connection:
-            for price in sorted(prices, key=lambda price: price.price_id):
-                connection.execute(text(_ADD_PRICE), price_to_row(price))
+            _store(connection, prices)
 
     def record_in_force(
         self, prices: Mapping[str, Price], *, policy_version: int, at: datetime
@@ -218,10 +217,18 @@ class PriceStore:
         with self._database.begin() as connection:
             # Replicas pick up a policy at the same moment; only one of them writes.
             connection.execute(text(TableLock.DEPLOYMENT_PRICES.taken))
+            elsewhere = (one for price in prices.values() for _, one in price.elsewhere)
+            _store(connection, (*prices.values(), *elsewhere))
             for deployment, price in sorted(prices.items()):
-                for charged in (price, *(one for _, one in price.elsewhere)):
-                    connection.execute(text(_ADD_PRICE), price_to_row(charged))
                 _date_price(connection, deployment, price, policy_version=policy_version, at=at)
+
+
+def _store(connection: Connection, prices: Iterable[Price]) -> None:
+    """Insert prices that are not stored yet, in the order of their ids: two transactions that add
+    the same ones in different orders would deadlock.
+    """
+    for _, price in sorted({price.price_id: price for price in prices}.items()):
+        connection.execute(text(_ADD_PRICE), price_to_row(price))
 
 
 def price_to_row(price: Price) -> dict[str, str]:
@@ -352,11 +359,10 @@ def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, re
     """Insert entries into the price book, in the caller's transaction and in order; return their
     number.
     """
-    count = 0
-    for entry in entries:
+    added = list(entries)
+    _store(connection, (one.dated.price for one in added if one.dated.price is not None))
+    for entry in added:
         price, daily = entry.dated.price, entry.dated.daily
-        if price is not None:
-            connection.execute(text(_ADD_PRICE), price_to_row(price))
         row = {
             "origin": entry.origin.value,
             "provider": entry.provider,
@@ -372,5 +378,4 @@ def _add(connection: Connection, entries: Iterable[NewEntry], *, author: str, re
             "calibration": entry.calibration and json.dumps(calibration_to_row(entry.calibration)),
         }
         connection.execute(text(_ADD_ENTRY), row)
-        count += 1
-    return count
+    return len(added)

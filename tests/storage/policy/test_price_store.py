@@ -627,6 +627,38 @@ def test_policies_applied_at_the_same_time_pin_once(database: Database, database
         assert sorted(pool.map(pin, range(4)))[:3] == [0, 0, 0]
 
 
+def test_two_that_store_the_same_prices_in_different_orders_both_do(
+    database: Database, database_url: str
+) -> None:
+    """An apply and the gateways that load it do so at the same moment: one was told of a deadlock,
+    though its policy was in force.
+    """
+    for round_ in range(10):
+        prices = {
+            f"d{n:03}": replace(price(), model=f"m{round_}-{n}", source=f"s{n}") for n in range(60)
+        }
+        other = Database(database_url)
+        by_id = sorted(prices.values(), key=lambda one: one.price_id)
+        entries = [
+            NewEntry(
+                origin=PriceOrigin.LIST,
+                provider=one.provider,
+                model=one.model,
+                dated=Dated(valid_from=NOON, price=one),
+            )
+            for one in reversed(by_id)
+        ]
+        with ThreadPoolExecutor(2) as pool:
+            both = (
+                pool.submit(
+                    PriceStore(database).record_in_force, prices, policy_version=1, at=NOON
+                ),
+                pool.submit(PriceStore(other).add, entries, author="a", reason="r"),
+            )
+            assert [one.result() for one in both] == [None, len(entries)]
+        other.close()
+
+
 def test_a_new_entry_notifies_the_replicas(database: Database) -> None:
     """Replicas listen for notifications, so a new price applies at once instead of after the
     next poll.
