@@ -1,19 +1,12 @@
-"""Limits: windows of the last 60 seconds and slots for running requests, shared by all workers."""
+-- Limits: windows of the last 60 seconds and slots for running requests, shared by all workers. Claims of idempotency
+-- keys, and counts of refusals.
 
-from __future__ import annotations
+-- ---- limits
 
-from alembic import op
-
-revision = "20261122_0610"
-down_revision = "20261122_0600"
-branch_labels = None
-depends_on = None
-
-# Unlogged: nothing here is older than a minute, and no write waits for a disk. A crash of Postgres
-# empties them, so that windows begin anew; workers tell of the slots they use within seconds. Each
-# tick of a window is a row that is written for a moment and deleted a minute later: without early
-# vacuuming the dead ones would be most of the table.
-TABLES = """
+-- Unlogged: nothing here is older than a minute, and no write waits for a disk. A crash of Postgres
+-- empties them, so that windows begin anew; workers tell of the slots they use within seconds. Each
+-- tick of a window is a row that is written for a moment and deleted a minute later: without early
+-- vacuuming the dead ones would be most of the table.
 CREATE UNLOGGED TABLE tollgate.limit_windows (
     limit_id   text NOT NULL,
     measure    text NOT NULL CHECK (measure IN ('requests', 'tokens', 'concurrent')),
@@ -44,12 +37,10 @@ CREATE UNLOGGED TABLE tollgate.limit_workers (
     answer   jsonb,
     heard_at timestamptz NOT NULL
 ) WITH (fillfactor = 50);
-"""
 
-# Needs are [units, times]: each is granted whole or not at all, in order. Only if all of them are
-# granted are units added for later, fewer near the limit: an eighth of the remainder, for all
-# workers together.
-GRANTS_OF_UNITS = """
+-- Needs are [units, times]: each is granted whole or not at all, in order. Only if all of them are
+-- granted are units added for later, fewer near the limit: an eighth of the remainder, for all
+-- workers together.
 CREATE FUNCTION tollgate.units_granted(units_left bigint, needs jsonb, ahead bigint, workers bigint) RETURNS bigint
     LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp
     AS $$
@@ -71,12 +62,33 @@ BEGIN
     RETURN granted + greatest(least(ahead, (units_left - granted) / (8 * workers)), 0);
 END
 $$;
-"""
 
-# A tick is 25 ms of the server's clock; 60 seconds are 2,400. A unit counts in its own tick and the
-# 2,400 after it, so for 60 seconds and at most one tick more. Rows are locked in the order of their
-# names, and the clock is read after the lock: one worker's units are in the window of the next.
-EXCHANGE = """
+CREATE FUNCTION tollgate.forget_idle_limits() RETURNS void
+    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+    AS $$
+DECLARE
+    idle record;
+BEGIN
+    FOR idle IN
+        SELECT limit_id, measure FROM tollgate.limit_windows
+        WHERE touched_at < clock_timestamp() - interval '2 minutes' LIMIT 1000 FOR UPDATE SKIP LOCKED
+    LOOP
+        DELETE FROM tollgate.limit_ticks AS old WHERE old.limit_id = idle.limit_id AND old.measure = idle.measure;
+        IF idle.measure = 'concurrent' THEN
+            DELETE FROM tollgate.limit_slots AS old WHERE old.limit_id = idle.limit_id;
+        END IF;
+        DELETE FROM tollgate.limit_windows AS old WHERE old.limit_id = idle.limit_id AND old.measure = idle.measure;
+    END LOOP;
+    DELETE FROM tollgate.limit_workers WHERE worker IN (
+        SELECT worker FROM tollgate.limit_workers
+        WHERE heard_at < clock_timestamp() - interval '10 minutes' FOR UPDATE SKIP LOCKED);
+END
+$$;
+
+-- A tick is 25 ms of the server's clock; 60 seconds are 2,400. A unit counts in its own tick and
+-- the 2,400 after it, so for 60 seconds and at most one tick more. Rows are locked in the order of
+-- their names, and the clock is read after the lock: one worker's units are in the window of the
+-- next.
 CREATE FUNCTION tollgate.exchange_units(asking uuid, exchange bigint, asks jsonb) RETURNS jsonb
     LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
     AS $$
@@ -212,46 +224,83 @@ BEGIN
     RETURN all_of_it;
 END
 $$;
-"""
 
-FORGET = """
-CREATE FUNCTION tollgate.forget_idle_limits() RETURNS void
-    LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-    AS $$
-DECLARE
-    idle record;
-BEGIN
-    FOR idle IN
-        SELECT limit_id, measure FROM tollgate.limit_windows
-        WHERE touched_at < clock_timestamp() - interval '2 minutes' LIMIT 1000 FOR UPDATE SKIP LOCKED
-    LOOP
-        DELETE FROM tollgate.limit_ticks AS old WHERE old.limit_id = idle.limit_id AND old.measure = idle.measure;
-        IF idle.measure = 'concurrent' THEN
-            DELETE FROM tollgate.limit_slots AS old WHERE old.limit_id = idle.limit_id;
-        END IF;
-        DELETE FROM tollgate.limit_windows AS old WHERE old.limit_id = idle.limit_id AND old.measure = idle.measure;
-    END LOOP;
-    DELETE FROM tollgate.limit_workers WHERE worker IN (
-        SELECT worker FROM tollgate.limit_workers
-        WHERE heard_at < clock_timestamp() - interval '10 minutes' FOR UPDATE SKIP LOCKED);
-END
-$$;
-"""
+-- ---- idempotency keys
 
-GRANTS = """
-REVOKE ALL ON FUNCTION tollgate.units_granted(bigint, jsonb, bigint, bigint) FROM PUBLIC;
-REVOKE ALL ON FUNCTION tollgate.forget_idle_limits() FROM PUBLIC;
-REVOKE ALL ON FUNCTION tollgate.exchange_units(uuid, bigint, jsonb) FROM PUBLIC;
-GRANT EXECUTE ON FUNCTION tollgate.exchange_units(uuid, bigint, jsonb) TO tollgate_gateway;
-"""
+-- Which request of a team has a key, and whether it has ended. Keyed hashes, never the key or the
+-- body. No answer is kept either.
+CREATE TABLE tollgate.idempotency_claims (
+    team        text NOT NULL,
+    key_hash    bytea NOT NULL,
+    body_hash   bytea NOT NULL,
+    request_id  uuid NOT NULL,
+    journal_id  uuid NOT NULL,
+    state       text NOT NULL DEFAULT 'running' CHECK (state IN ('running', 'finished')),
+    claimed_at  timestamptz NOT NULL DEFAULT now(),
+    finished_at timestamptz,
+    PRIMARY KEY (team, key_hash),
+    CONSTRAINT hashes_are_whole CHECK (length(key_hash) = 32 AND length(body_hash) = 32),
+    CONSTRAINT finished_has_its_time CHECK ((state = 'finished') = (finished_at IS NOT NULL))
+);
+CREATE INDEX idempotency_claims_claimed_at ON tollgate.idempotency_claims (claimed_at);
+-- Those that a worker leaves behind, found by its journal.
+CREATE INDEX idempotency_claims_running ON tollgate.idempotency_claims (journal_id) WHERE state = 'running';
 
-STEPS: tuple[str, ...] = (TABLES, GRANTS_OF_UNITS, FORGET, EXCHANGE, GRANTS)
+-- ---- refusals
 
+-- Requests that were decided against leave no attempt; how many there were, and by which rules, is
+-- kept. A worker writes how many it has refused in an hour so far, not how many more: written
+-- twice, it is the same.
+--
+-- Counted by project, key and rule in `refusal_counts`; gateways of an earlier release write into
+-- `refusals`, by its own primary key. The view adds up both. It shows at most 1,000 rows of a team
+-- and hour, however many workers counted: 950 by name, and the rest by code, under the rule
+-- `other`.
+CREATE TABLE tollgate.refusals (
+    journal_id uuid NOT NULL,
+    hour       timestamptz NOT NULL CHECK (hour = date_trunc('hour', hour, 'UTC')),
+    team       text NOT NULL,
+    route      text NOT NULL,
+    data_class text NOT NULL,
+    code       text NOT NULL,
+    rules      text[] NOT NULL,
+    requests   bigint NOT NULL CHECK (requests > 0),
+    PRIMARY KEY (hour, team, route, data_class, code, rules, journal_id)
+);
 
-def upgrade() -> None:
-    """Run the steps in order."""
-    cursor = (
-        op.get_bind().connection.cursor()
-    )  # the driver's own: many statements at once, and % as it stands
-    for step in STEPS:
-        cursor.execute(step)
+CREATE TABLE tollgate.refusal_counts (
+    journal_id uuid NOT NULL,
+    hour       timestamptz NOT NULL CHECK (hour = date_trunc('hour', hour, 'UTC')),
+    team       text NOT NULL,
+    project    text NOT NULL,
+    key_id     text NOT NULL,
+    route      text NOT NULL,
+    data_class text NOT NULL,
+    code       text NOT NULL,
+    rules      text[] NOT NULL,
+    rule       text NOT NULL,
+    requests   bigint NOT NULL CHECK (requests > 0),
+    PRIMARY KEY (hour, team, project, key_id, route, data_class, code, rules, rule, journal_id)
+);
+CREATE VIEW finance.refusals AS
+SELECT hour, team, route, data_class, code, rules, sum(requests)::bigint AS requests, project, key_id, rule
+FROM (SELECT hour, team, code, requests,
+             CASE WHEN is_named THEN nullif(route, '') END AS route,
+             CASE WHEN is_named THEN nullif(data_class, '') END AS data_class,
+             CASE WHEN is_named THEN rules ELSE '{}' END AS rules,
+             CASE WHEN is_named THEN nullif(project, '') END AS project,
+             CASE WHEN is_named THEN nullif(key_id, '') END AS key_id,
+             CASE WHEN is_named THEN nullif(rule, '') ELSE 'other' END AS rule
+      FROM (SELECT *, rule <> 'other' AND row_number() OVER (
+                PARTITION BY hour, team
+                ORDER BY rule = 'other', code, rule, route, key_id, project, data_class, rules) <= 950
+                AS is_named
+            FROM (SELECT hour, team, project, key_id, route, data_class, code, rules, rule,
+                         sum(requests) AS requests
+                  FROM (SELECT hour, team, project, key_id, route, data_class, code, rules, rule, requests
+                        FROM tollgate.refusal_counts
+                        UNION ALL
+                        SELECT hour, team, '', '', route, data_class, code, rules, coalesce(rules[1], ''), requests
+                        FROM tollgate.refusals) AS every
+                  GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9) AS counted) AS ranked) AS shown
+GROUP BY hour, team, route, data_class, code, rules, project, key_id, rule;
