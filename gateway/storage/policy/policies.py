@@ -15,10 +15,15 @@ from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.errors import BadUsage
 from gateway.storage.allocation.policy_allocation import write_allocation
 from gateway.storage.budgets import budgets as budget_rules
+from gateway.storage.postgres.column_types import table
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.locks import TableLock
-from gateway.storage.postgres.schema.policy import policies
 
+policies = table(
+    "policies",
+    "version integer, sha256 text, document text, author text, message text, is_demo boolean, "
+    "applied_at timestamptz",
+)
 _STORED = select(policies)
 _INSERT = """
 INSERT INTO tollgate.policies (sha256, document, author, message, is_demo)
