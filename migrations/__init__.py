@@ -7,5 +7,5 @@ The next step is a file `versions/YYYY-MM-DD-HHMM_what_changes.py` from `script.
 its moment, and its `down_revision` the id before. It does one step of expand, backfill or
 contract, and runs while the previous release serves. It imports nothing of the gateway. Rights that
 it changes change `rights.tsv` too; a view of `finance` that it changes has its columns in
-`gateway/storage/postgres/finance_views.py`.
+`gateway/storage/postgres/schema/finance_views.py`.
 """

@@ -17,8 +17,8 @@ from gateway.settings import Settings
 from gateway.storage import owned_files
 from gateway.storage.policy import pepper
 from gateway.storage.policy.last_snapshot import SNAPSHOT
-from gateway.storage.postgres.baseline import require_baseline
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.baseline import require_baseline
 from gateway.telemetry import logs
 
 

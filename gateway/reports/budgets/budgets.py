@@ -27,7 +27,7 @@ from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import Conditions, fact, facts, source_for
 from gateway.reports.sources.notes import read_freshness
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 MOST_ROWS = 10_000  # of the past: an hourly budget has many
 SHARES = Context(prec=6)  # significant digits: a positive share is never shown as 0

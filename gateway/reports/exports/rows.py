@@ -30,8 +30,8 @@ from gateway.reports.report import Column, ColumnKind
 from gateway.reports.sources.allocated_rows import allocated, with_shares
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import source_for
-from gateway.storage.postgres import finance_views
-from gateway.storage.postgres.column_types import Xid8
+from gateway.storage.postgres.schema import finance_views
+from gateway.storage.postgres.schema.column_types import Xid8
 
 BATCH = 1_000  # rows in memory: an event with its decision has about 2 kB
 _KINDS: tuple[tuple[type[TypeEngine[Any]], ColumnKind], ...] = (

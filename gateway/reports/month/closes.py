@@ -11,7 +11,7 @@ from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="month", unit="UTC", kind=ColumnKind.DAY),

@@ -22,7 +22,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.currencies import require_rates, rounded
 from gateway.reports.sources.facts import facts
 from gateway.reports.sources.notes import notes_on, read_freshness
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 MEASURES = (ATTEMPTS, *SPENT)
 COLUMNS = (

@@ -19,7 +19,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import EVENTS, facts
 from gateway.reports.sources.facts import events as events_of
 from gateway.reports.sources.notes import notes_on, read_freshness
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="shadow", unit="", kind=ColumnKind.TEXT),

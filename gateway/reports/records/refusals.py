@@ -18,7 +18,7 @@ from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.notes import read_newest
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 SHARE_DIGITS = Decimal("0.000001")
 CODE = Column(name="code", unit="", kind=ColumnKind.TEXT)

@@ -21,7 +21,7 @@ from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import source_for
 from gateway.reports.sources.notes import read_newest
 from gateway.reports.sources.policies import current_policy
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 SHARE_DIGITS = Decimal("0.000001")
 COLUMNS = (

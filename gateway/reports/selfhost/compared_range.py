@@ -23,7 +23,7 @@ from gateway.reports.sources.closes import closed_at
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.gpu_days import gpu_conditions
 from gateway.reports.sources.policies import current_policy
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="deployment", unit="", kind=ColumnKind.TEXT),

@@ -36,7 +36,7 @@ from gateway.reports.sources.gpu_days import (
     require_gpu_rates,
 )
 from gateway.reports.sources.notes import read_freshness
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="deployment", unit="", kind=ColumnKind.TEXT),

@@ -40,8 +40,8 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from gateway.reports.dimensions import UTC_ZONE, Columns, utc_day
 from gateway.reports.question import Question
-from gateway.storage.postgres import finance_views
-from gateway.storage.postgres.column_types import TIMESTAMPTZ
+from gateway.storage.postgres.schema import finance_views
+from gateway.storage.postgres.schema.column_types import TIMESTAMPTZ
 
 # With these decimals the sum of ten million rows is exact to far below a nano-dollar.
 _ONE = literal_column("1.0000000000000000000000000000000000000000", Numeric)

@@ -17,7 +17,7 @@ from gateway.domain.money import nusd_from_usd, round_parts, usd_from_nusd
 from gateway.errors import OperatorError
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 _RATE = finance_views.currency_rates.c
 _MOST_SOURCES, _MOST_OF_MONTH = 20, 5  # in a note

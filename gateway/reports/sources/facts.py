@@ -67,8 +67,8 @@ from gateway.reports.sources.allocated_rows import (
 )
 from gateway.reports.sources.cache_savings import with_cache_savings
 from gateway.reports.sources.lines import with_lines
-from gateway.storage.postgres import finance_views
-from gateway.storage.postgres.column_types import TIMESTAMPTZ
+from gateway.storage.postgres.schema import finance_views
+from gateway.storage.postgres.schema.column_types import TIMESTAMPTZ
 
 # Real and demo are never mixed: each has a view of its own.
 EVENTS: Mapping[Dataset, Table] = {

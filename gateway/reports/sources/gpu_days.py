@@ -17,7 +17,7 @@ from gateway.reports.report import Dataset
 from gateway.reports.sources.allocated_rows import unrated_day, with_rates
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.currencies import require_rates
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 IDLE_UNKNOWN = (
     "Idle GPU cost not included: not known, as no GPU hours were seen or no rate was declared."

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from sqlalchemy import select
 
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.currencies import rate_note_of_month
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE, is_demo_ledger
 from gateway.reports.sources.notes import read_now
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 from gateway.wire.parsed_policy import parse
 
 MOST_NAMES = 20

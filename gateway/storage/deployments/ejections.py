@@ -14,8 +14,8 @@ from sqlalchemy import or_, select, text
 
 from gateway.domain.residency.ejection import Ejection
 from gateway.domain.residency.stated_place import Contradiction
-from gateway.storage.postgres.column_types import table
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.column_types import table
 
 ejections = table(
     "ejections",

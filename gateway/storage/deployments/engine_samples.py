@@ -25,9 +25,9 @@ from gateway.domain.deployments.engine_sample import (
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate, gpu_bill_nusd
 from gateway.storage.policy.timeline import first_apply, in_force
-from gateway.storage.postgres.column_types import table
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.locks import TableLock
+from gateway.storage.postgres.schema.column_types import table
 
 KEPT = timedelta(days=35)
 

@@ -12,8 +12,8 @@ from datetime import datetime
 from sqlalchemy import func, select, text
 
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
-from gateway.storage.postgres.column_types import table
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.column_types import table
 
 audit_log = table(
     "audit_log",

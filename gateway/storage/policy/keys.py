@@ -15,8 +15,8 @@ from sqlalchemy.exc import IntegrityError
 
 from gateway.domain.policy.api_keys import KeyRecord, StoredKey
 from gateway.errors import BadUsage, NothingFound
-from gateway.storage.postgres.column_types import table
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.column_types import table
 
 api_keys = table(
     "api_keys",

@@ -15,9 +15,9 @@ from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.errors import BadUsage
 from gateway.storage.allocation.policy_allocation import write_allocation
 from gateway.storage.budgets import budgets as budget_rules
-from gateway.storage.postgres.column_types import table
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.locks import TableLock
+from gateway.storage.postgres.schema.column_types import table
 
 policies = table(
     "policies",

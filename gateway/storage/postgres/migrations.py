@@ -24,10 +24,10 @@ from sqlalchemy.exc import DBAPIError
 import migrations
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.postgres import rights
-from gateway.storage.postgres.baseline import refuse_older
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.partitions import ensure_coming_months
 from gateway.storage.postgres.rights import ROLES
+from gateway.storage.postgres.schema.baseline import refuse_older
 
 SCHEMA = "tollgate"
 OLDEST_SERVER = 150000

@@ -14,8 +14,9 @@ from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import text
 
 from gateway.errors import BadUsage, DatabaseUnavailable
-from gateway.storage.postgres import baseline, migrations
+from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema import baseline
 
 _numbers = count(1)
 

@@ -14,8 +14,8 @@ from gateway.storage.deployments.engine_samples import engine_samples
 from gateway.storage.policy.audit import audit_log
 from gateway.storage.policy.keys import api_keys
 from gateway.storage.policy.policies import policies
-from gateway.storage.postgres.finance_views import finance
 from gateway.storage.postgres.locks import TableLock
+from gateway.storage.postgres.schema.finance_views import finance
 
 RIGHTS = Path(__file__).with_name("rights.txt")
 TABLES = (api_keys, audit_log, ejections, engine_samples, policies)

@@ -39,7 +39,7 @@ from gateway.reports.question import Question
 from gateway.reports.sources.allocated_rows import with_shares
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.gpu_days import foreign_filters, gpu_days
-from gateway.storage.postgres import finance_views
+from gateway.storage.postgres.schema import finance_views
 
 SHARE_DIGITS = 12
 NOTES = (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import MetaData, Table
 
-from gateway.storage.postgres.column_types import declared
+from gateway.storage.postgres.schema.column_types import declared
 
 finance = MetaData()
 
