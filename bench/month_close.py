@@ -28,7 +28,6 @@ from gateway.storage.ledger.months import MonthStore
 from gateway.storage.postgres import migrations, partitions
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
-from gateway.storage.postgres.schema.ledger import usage_events
 from tests.storage.factories import event
 
 TEMPLATE_MONTH = date(2026, 8, 1)
@@ -45,11 +44,14 @@ OWN = {
     "posted_period": "CAST('2026-09-01' AS date)",
     "written_by": "pg_current_xact_id()",
 }
-COLUMNS = [column.name for column in usage_events.columns]
+COLUMNS = """
+SELECT attname FROM pg_attribute
+WHERE attrelid = 'tollgate.usage_events'::regclass AND attnum > 0 AND NOT attisdropped
+"""
 # Copies of one event, each with its own id, moment, owners and cost.
-FILL = f"""
-INSERT INTO tollgate.usage_events ({", ".join(COLUMNS)})
-SELECT {", ".join(OWN.get(name, f"event.{name}") for name in COLUMNS)}
+FILL = """
+INSERT INTO tollgate.usage_events ({columns})
+SELECT {values}
 FROM (
     SELECT n, CAST(substr(hex, 1, 8) || '-' || substr(hex, 9, 4) || '-7' || substr(md5, 1, 3) ||
       '-8' || substr(md5, 4, 3) || '-' || substr(md5, 7, 12) AS uuid) AS id
@@ -137,6 +139,12 @@ def fill(database: Database, events: int, *, batch: int = BATCH) -> None:
     Ledger(database).write([event(1, at=datetime(2026, 8, 1, tzinfo=UTC))])
     accepted = {check.name: "the template" for check in CHECKS}
     MonthStore(database).close(TEMPLATE_MONTH, billed=(), accepted=accepted)
+    with database.begin() as connection:
+        columns = connection.execute(text(COLUMNS)).scalars().all()
+    fill_batch = FILL.format(
+        columns=", ".join(columns),
+        values=", ".join(OWN.get(name, f"event.{name}") for name in columns),
+    )
     for first in range(0, events, batch):
         values = {
             "first": first,
@@ -147,7 +155,7 @@ def fill(database: Database, events: int, *, batch: int = BATCH) -> None:
         }
         with database.begin() as connection:
             connection.execute(text("SET LOCAL statement_timeout = 0"))
-            connection.execute(text(FILL), values)
+            connection.execute(text(fill_batch), values)
         if (values["last"] + 1) % BATCH == 0 or values["last"] + 1 == events:
             print(f"{values['last'] + 1:,} events written", flush=True)
     with database.begin() as connection:

@@ -118,8 +118,9 @@ def upgrade(
 )
 def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """Exit 0 if the tables are those of this version, 1 if migrations are pending, Tollgate's roles
-    have lost rights, or a newer Tollgate upgraded the tables, 2 if the address is that of a pooler
-    without sessions or of a read-only server, 3 if Postgres cannot be asked.
+    have lost rights, or the tables are older than 0.1.0 or upgraded by a newer Tollgate, 2 if the
+    address is that of a pooler without sessions or of a read-only server, 3 if Postgres cannot be
+    asked.
 
     Prints the risks of the server (losses in a crash, rights of every login), each with the SQL
     that mends it.
@@ -130,11 +131,11 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
         stores.database.require_suitable()
         try:
             pending = stores.database.pending()
-        except BadUsage as newer:  # a finding of this check, not a wrong use of it
+        except BadUsage as other:  # a finding of this check, not a wrong use of it
             show_record(
                 {"database": stores.database.name, "is_current": False, "pending": []}, format
             )
-            note(newer.message)
+            note(other.message)
             raise typer.Exit(1) from None
         checks = [] if pending else list(server_checks(stores.database.server_facts()))
     show_record(

@@ -18,6 +18,7 @@ from gateway.storage import owned_files
 from gateway.storage.policy import pepper
 from gateway.storage.policy.last_snapshot import SNAPSHOT
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema.baseline import require_baseline
 from gateway.telemetry import logs
 
 
@@ -53,7 +54,8 @@ def serve(settings: Settings, *, clock: Clock, allows_demo_keys: bool) -> None:
 
 def _require_suitable(database: Database, *, has_snapshot: bool) -> None:
     """Raise `UnsuitableDatabase` if the gateway's address leads to a pooler that keeps no sessions,
-    or on the first start to a read-only server.
+    or on the first start to a read-only server, and `BadUsage` if its database is older than the
+    baseline.
 
     A gateway that has served before starts without Postgres, so also while another server is being
     made the primary.
@@ -61,6 +63,7 @@ def _require_suitable(database: Database, *, has_snapshot: bool) -> None:
     try:
         database.require_sessions()
         database.require_primary()
+        require_baseline(database)
     except ReadOnlyDatabase:
         if not has_snapshot:
             raise

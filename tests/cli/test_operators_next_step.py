@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 from sqlalchemy import text
 
@@ -13,6 +14,7 @@ from gateway.storage.policy.price_list import builtin_price
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
+from tests.attacks.test_postgres_behind_a_pooler import serve
 from tests.cli.conftest import Cli
 from tests.cli.test_price_commands import spend
 from tests.gateway_process import free_port
@@ -27,6 +29,23 @@ def test_a_newer_database_is_a_finding_of_the_check(cli: Cli, database: Database
     ran = cli("db", "check", "--format", "json")
     assert (ran.code, '"is_current": false' in ran.out) == (1, True)
     assert "upgraded by a newer Tollgate" in ran.err
+
+
+def test_an_older_database_is_refused_by_each_command_that_asks(
+    cli: Cli, database: Database, database_url: str, tmp_path: Path
+) -> None:
+    """The steps that lead from it are no longer there, so `db upgrade` cannot be the advice."""
+    with database.begin() as connection:
+        connection.execute(
+            text("UPDATE tollgate.alembic_version SET version_num = '20261128_1520'")
+        )
+    check, doctor, upgrade = cli("db", "check"), cli("doctor"), cli("db", "upgrade")
+    ran = serve(database_url, tmp_path)
+    assert (check.code, doctor.code, upgrade.code, ran.code) == (1, 1, 2, 2)
+    for said in (check.err, doctor.out, upgrade.err, ran.err):
+        words = " ".join(said.replace("│", " ").split())
+        assert "is at revision 20261128_1520" in words
+        assert "Nothing was changed. Upgrade it with commit d92c3ad7" in words
 
 
 def test_a_route_without_events_is_not_repriced_in_silence(

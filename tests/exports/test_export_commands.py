@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.schema.usage_views import usage_events
+from gateway.storage.postgres.schema.finance_views import usage_events
 from tests.cli.conftest import Cli
 from tests.storage.factories import event
 

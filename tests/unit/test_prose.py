@@ -32,7 +32,7 @@ CEILINGS = {"what": 0.91, "where": 0.33, "nobody": 0.07, "said, told, heard": 0.
 # Lines of docstrings per 100 other lines of the product: the words must not fall by deleting.
 LEAST_DOCSTRING_LINES = 17.8
 # Lists of columns: no line of them is code that a docstring could explain.
-DECLARED = ROOT / "gateway/storage/postgres/schema"
+DECLARED = ROOT / "gateway/storage/postgres/schema/finance_views.py"
 
 Docstring = tuple[int, str]  # lines, text
 
@@ -98,7 +98,7 @@ def test_docstrings_are_not_deleted() -> None:
     """The counts must fall by rewriting, not by saying less."""
     documented = rest = 0
     for path in python_files(*PRODUCT):
-        if DECLARED in path.parents:
+        if path == DECLARED:
             continue
         source = path.read_text(encoding="utf-8")
         lines = sum(count for count, _ in docstrings(ast.parse(source)))

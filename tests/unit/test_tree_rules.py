@@ -13,6 +13,8 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
+from hatchling.builders.wheel import WheelBuilder
+
 from gateway.domain.policy.request_fields import FEATURE_OF_MEMBER, FEATURES
 
 ROOT = Path(__file__).parents[2]
@@ -298,3 +300,11 @@ def test_a_wheel_holds_only_the_running_packages() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
     assert packages == ["gateway", "engine", "dashboard", "migrations"]
+
+
+def test_a_wheel_holds_the_files_that_make_the_database() -> None:
+    """Only a checkout had them otherwise, and an installed gateway could make no database."""
+    packed = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+    files = {str(path.relative_to(ROOT)) for path in (ROOT / "migrations/baseline").iterdir()}
+    assert files
+    assert {*files, "migrations/rights.tsv"} <= packed

@@ -27,7 +27,7 @@ from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import Conditions, fact, facts, source_for
 from gateway.reports.sources.notes import read_freshness
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 MOST_ROWS = 10_000  # of the past: an hourly budget has many
 SHARES = Context(prec=6)  # significant digits: a positive share is never shown as 0
@@ -54,7 +54,7 @@ NO_BUDGET = (
     "policy apply FILE"
 )
 
-_BUDGETS = other_views.budgets.c
+_BUDGETS = finance_views.budgets.c
 _ALL = """
 SELECT * FROM finance.budgets WHERE starts_at IS NOT NULL ORDER BY starts_at DESC, account
 LIMIT :most_rows

@@ -40,7 +40,7 @@ from gateway.reports.report import Dataset
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import Source, events
 from gateway.storage.policy.prices import price_from_row
-from gateway.storage.postgres.schema.base import TIMESTAMPTZ
+from gateway.storage.postgres.schema.column_types import TIMESTAMPTZ
 
 DatedRates = list[dict[str, object]]
 RATES = "rates"  # the parameter of every statement over `elsewhere`

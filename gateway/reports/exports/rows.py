@@ -30,8 +30,8 @@ from gateway.reports.report import Column, ColumnKind
 from gateway.reports.sources.allocated_rows import allocated, with_shares
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import source_for
-from gateway.storage.postgres.schema import other_views, usage_views
-from gateway.storage.postgres.schema.base import Xid8
+from gateway.storage.postgres.schema import finance_views
+from gateway.storage.postgres.schema.column_types import Xid8
 
 BATCH = 1_000  # rows in memory: an event with its decision has about 2 kB
 _KINDS: tuple[tuple[type[TypeEngine[Any]], ColumnKind], ...] = (
@@ -140,7 +140,7 @@ def expected_events(snapshot: ReadSnapshot, question: Question) -> int | None:
 
 def _expected_adjustments(snapshot: ReadSnapshot, question: Question) -> int:
     """Return the number of a question's adjustments: there are few."""
-    row = _of_cost_centre(other_views.adjustments, question)
+    row = _of_cost_centre(finance_views.adjustments, question)
     chosen = select(func.count(row.adjustment_id).label("rows")).where(*question.conditions(row))
     return int(snapshot.row(chosen)["rows"])
 
@@ -148,7 +148,7 @@ def _expected_adjustments(snapshot: ReadSnapshot, question: Question) -> int:
 EVENTS = _view_export(
     "events",
     "Usage events",
-    usage_views.usage_events,
+    finance_views.usage_events,
     # A request id begins with its millisecond, so its order is that of time; an index has it.
     key=("request_id", "attempt"),
     expected=expected_events,
@@ -161,7 +161,7 @@ EVENTS = _view_export(
 ADJUSTMENTS = _view_export(
     "adjustments",
     "Adjustments",
-    other_views.adjustments,
+    finance_views.adjustments,
     key=("created_at", "adjustment_id"),
     expected=_expected_adjustments,
     notes=(

@@ -16,8 +16,8 @@ from sqlalchemy import ColumnElement, and_, cast, func, literal, not_, select
 from gateway.errors import BadUsage, NothingFound
 from gateway.reports.dimensions import Columns
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres.schema.base import PgSnapshot, Xid8
-from gateway.storage.postgres.schema.other_views import watermark
+from gateway.storage.postgres.schema.column_types import PgSnapshot, Xid8
+from gateway.storage.postgres.schema.finance_views import watermark
 
 FROM_THE_START = "0"
 _SHAPE = re.compile(r"(\d+-\d+-[0-9A-F]{8})/(\d+:\d+:(?:\d+(?:,\d+)*)?)")

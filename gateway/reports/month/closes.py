@@ -11,7 +11,7 @@ from gateway.reports.question import Question
 from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="month", unit="UTC", kind=ColumnKind.DAY),
@@ -38,7 +38,7 @@ def closes(snapshot: ReadSnapshot, question: Question) -> Report:
     """
     if question.where or question.days is not None:
         raise BadUsage("Report closes is about whole months: give --month YYYY-MM, or nothing.")
-    view = other_views.month_closes.c
+    view = finance_views.month_closes.c
     wanted = () if question.month is None else (view.month == question.month,)
     ordered = select(*view).where(*wanted).order_by(view.month.desc(), view.version.desc())
     rows = snapshot.rows(ordered) if question.dataset is Dataset.REAL else ()

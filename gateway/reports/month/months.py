@@ -22,7 +22,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.currencies import require_rates, rounded
 from gateway.reports.sources.facts import facts
 from gateway.reports.sources.notes import notes_on, read_freshness
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 MEASURES = (ATTEMPTS, *SPENT)
 COLUMNS = (
@@ -41,7 +41,7 @@ def months(snapshot: ReadSnapshot, question: Question) -> Report:
     chosen = facts(source, question.conditions, currency=question.currency)
     if question.currency is not None:
         require_rates(snapshot, chosen, question.currency, closed_at=question.closed_at)
-    month, of_month = chosen.c.posted_period, other_views.periods
+    month, of_month = chosen.c.posted_period, finance_views.periods
     period = select(of_month.c.month, of_month.c.state).subquery("period")
     rows = snapshot.rows(
         select(

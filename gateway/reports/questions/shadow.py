@@ -19,7 +19,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.facts import EVENTS, facts
 from gateway.reports.sources.facts import events as events_of
 from gateway.reports.sources.notes import notes_on, read_freshness
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="shadow", unit="", kind=ColumnKind.TEXT),
@@ -112,7 +112,7 @@ def _limits(question: Question) -> Select[Any] | None:
     """
     if question.dataset is not Dataset.REAL:
         return None
-    row = other_views.refusals.c
+    row = finance_views.refusals.c
     conditions = [row.code.like("shadow:%"), *question.happened(row.hour)]
     for dimension, wanted in question.where:
         if dimension not in (Dimension.TEAM, Dimension.ROUTE) or wanted is None:

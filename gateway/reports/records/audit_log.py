@@ -19,7 +19,7 @@ from gateway.reports.report import Cell, Column, ColumnKind, Dataset, Report, li
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.storage.policy.audit import AUDIT_ROWS
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 BATCH = 5_000
 MOST_FINDINGS = 1_000  # in a rewritten chain every row is wrong
@@ -86,7 +86,7 @@ def audit_chain(snapshot: ReadSnapshot) -> AuditChain:
     return AuditChain(rows=walk.rows, head=walk.head, findings=shown)
 
 
-_LOG = other_views.audit_log.c
+_LOG = finance_views.audit_log.c
 _CHAIN = AUDIT_ROWS.format(log="finance.audit_log")
 
 

@@ -18,7 +18,7 @@ from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.notes import read_newest
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 SHARE_DIGITS = Decimal("0.000001")
 CODE = Column(name="code", unit="", kind=ColumnKind.TEXT)
@@ -97,7 +97,7 @@ def _counted(question: Question, by: Sequence[Split]) -> Any:
 
 def _source() -> Subquery:
     """Return the counts of enforced refusals, with the name of their time that dimensions use."""
-    row = other_views.refusals.c
+    row = finance_views.refusals.c
     counted = select(*row, row.hour.label("occurred_at")).where(row.code.not_like("shadow:%"))
     return counted.subquery("refusal")
 

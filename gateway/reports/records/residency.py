@@ -21,7 +21,7 @@ from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.facts import source_for
 from gateway.reports.sources.notes import read_newest
 from gateway.reports.sources.policies import current_policy
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 SHARE_DIGITS = Decimal("0.000001")
 COLUMNS = (
@@ -87,7 +87,7 @@ def _sent(question: Question) -> Select[Any]:
 
 def _refused(question: Question) -> Select[Any]:
     """Return the SELECT of the requests that residency rules refused, from the hourly counts."""
-    view = other_views.refusals.c
+    view = finance_views.refusals.c
     row = select(*view, view.hour.label("occurred_at")).subquery("refusal").c
     requests = cast(func.sum(row.requests), BigInteger).label("requests")
     groups = row.team, row.data_class, row.route, row.rules

@@ -23,7 +23,7 @@ from gateway.reports.sources.closes import closed_at
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.gpu_days import gpu_conditions
 from gateway.reports.sources.policies import current_policy
-from gateway.storage.postgres.schema import other_views, usage_views
+from gateway.storage.postgres.schema import finance_views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +83,7 @@ def read_range(snapshot: ReadSnapshot, question: Question) -> ComparedRange | No
     policy = current_policy(snapshot, closed)
     if policy is None:
         return None
-    detail = usage_views.spend_hourly_detail.c
+    detail, cost = finance_views.spend_hourly_detail.c, finance_views.gpu_cost.c
     served = dict(_served(snapshot, question, is_closed=closed is not None))
     bills = {
         row["deployment"]: RangeBill(nusd=nusd_from_usd(row["usd"]), gpu_hours=row["gpu_hours"])
@@ -93,7 +93,7 @@ def read_range(snapshot: ReadSnapshot, question: Question) -> ComparedRange | No
         snapshot.row(select(func.min(hour).label("first")).where(*conditions))["first"]
         for hour, conditions in (
             (detail.hour, question.happened(detail.hour)),
-            (other_views.gpu_cost.c.hour, list(gpu_conditions(other_views.gpu_cost.c, question))),
+            (cost.hour, list(gpu_conditions(cost, question))),
         )
     ]
     firsts = [first for first in spans if first is not None]
@@ -114,7 +114,7 @@ def _served(
     """Yield the traffic and charges of each route and deployment, corrections included; of a closed
     month without the facts posted to later ones.
     """
-    row, later = usage_views.spend_hourly_detail.c, other_views.adjustments.c
+    row, later = finance_views.spend_hourly_detail.c, finance_views.adjustments.c
     month = [question.month] if is_closed else []
     corrected = {
         (one["route"], one["deployment"]): one["usd"]
@@ -158,7 +158,7 @@ def _served(
 
 def _bills(question: Question) -> Select[Any]:
     """Return the SELECT of the known bill and GPU hours of each deployment."""
-    row = other_views.gpu_cost.c
+    row = finance_views.gpu_cost.c
     return (
         select(
             row.deployment,

@@ -16,7 +16,7 @@ from gateway.reports.question import Question
 from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from gateway.reports.report_kind import ReportKind
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="deployment", unit="", kind=ColumnKind.TEXT),
@@ -32,7 +32,7 @@ COLUMNS = (
     Column(name="tpot_p95_s", unit="s", kind=ColumnKind.SECONDS),
     Column(name="pressure", unit="of the capacity", kind=ColumnKind.SHARE),
 )
-_ROWS = other_views.engines.c
+_ROWS = finance_views.engines.c
 
 
 def engines(snapshot: ReadSnapshot, question: Question) -> Report:

@@ -36,7 +36,7 @@ from gateway.reports.sources.gpu_days import (
     require_gpu_rates,
 )
 from gateway.reports.sources.notes import read_freshness
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 COLUMNS = (
     Column(name="deployment", unit="", kind=ColumnKind.TEXT),
@@ -88,7 +88,7 @@ def gpu_bill(snapshot: ReadSnapshot, question: Question) -> Report:
 def _lines(question: Question) -> Select[Any]:
     """Return the SELECT of a question's lines: deployment, line, team and amount."""
     hours = _billed_hours(question)
-    applied = other_views.gpu_applied.c
+    applied = finance_views.gpu_applied.c
     charged: ColumnElement[Any] = applied.applied_usd
     if question.currency is not None:
         charged = charged * hours.c.per_usd
@@ -101,7 +101,7 @@ def _lines(question: Question) -> Select[Any]:
         )
         .join_from(
             hours,
-            other_views.gpu_applied,
+            finance_views.gpu_applied,
             (applied.hour == hours.c.hour) & (applied.deployment == hours.c.deployment),
         )
         # The join alone would sum up every month: a range of hours reaches no index through it.

@@ -40,14 +40,14 @@ from sqlalchemy.sql.functions import FunctionElement
 
 from gateway.reports.dimensions import UTC_ZONE, Columns, utc_day
 from gateway.reports.question import Question
-from gateway.storage.postgres.schema import other_views
-from gateway.storage.postgres.schema.base import TIMESTAMPTZ
+from gateway.storage.postgres.schema import finance_views
+from gateway.storage.postgres.schema.column_types import TIMESTAMPTZ
 
 # With these decimals the sum of ten million rows is exact to far below a nano-dollar.
 _ONE = literal_column("1.0000000000000000000000000000000000000000", Numeric)
 _MONEY, _OF_MONEY = "_usd", "borne_"
 _FOUR_DAYS = timedelta(days=4)  # from the 28th always into the next month
-_IDLE_COSTS = Table("idle_costs", MetaData(schema=other_views.gpu_cost.schema))
+_IDLE_COSTS = Table("idle_costs", MetaData(schema=finance_views.gpu_cost.schema))
 
 
 class IdleCosts(FunctionElement[Any]):
@@ -73,7 +73,7 @@ def with_shares(rows: FromClause) -> Subquery:
     It is shared only if the policy of its day has the row's own cost centre as the largest: a row
     of before a move keeps its cost centre.
     """
-    share = other_views.cost_centre_shares.alias("shared")
+    share = finance_views.cost_centre_shares.alias("shared")
     day = utc_day(rows.c.occurred_at)
     is_of_row = and_(
         share.c.team == rows.c.team,
@@ -99,7 +99,7 @@ def with_rates(rows: FromClause, currency: str) -> Subquery:
     """Return rows with the units of a currency that a dollar was worth on their day; NULL without a
     rate.
     """
-    rate = other_views.currency_rates.alias("rated")
+    rate = finance_views.currency_rates.alias("rated")
     day = utc_day(rows.c.occurred_at)
     is_of_row = and_(
         rate.c.currency == literal(currency, Text),

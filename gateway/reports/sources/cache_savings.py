@@ -30,7 +30,7 @@ from sqlalchemy import (
 from gateway.domain.pricing.pricing import STANDARD_TIERS
 from gateway.domain.pricing.tokens import UNCACHED_KINDS, TokenKind
 from gateway.reports.dimensions import Columns
-from gateway.storage.postgres.schema.other_views import prices
+from gateway.storage.postgres.schema.finance_views import prices
 
 _NUSD_PER_USD_OF_MTOK = literal_column("1000", Numeric)  # a rate of 1 USD costs 1,000 nUSD a token
 _USD_PER_NUSD = literal_column("0.000000001", Numeric)

@@ -17,9 +17,9 @@ from gateway.domain.money import nusd_from_usd, round_parts, usd_from_nusd
 from gateway.errors import OperatorError
 from gateway.reports.report import Cell, Column, ColumnKind, Report
 from gateway.reports.sources.connection import ReadSnapshot, Row
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
-_RATE = other_views.currency_rates.c
+_RATE = finance_views.currency_rates.c
 _MOST_SOURCES, _MOST_OF_MONTH = 20, 5  # in a note
 _USD = re.compile(r"(?<![a-z])usd(?![a-z])")  # a part of a column's name
 _SPENT = {"total_usd": ("cost_usd", "adjustments_usd")}

@@ -67,13 +67,13 @@ from gateway.reports.sources.allocated_rows import (
 )
 from gateway.reports.sources.cache_savings import with_cache_savings
 from gateway.reports.sources.lines import with_lines
-from gateway.storage.postgres.schema import other_views, usage_views
-from gateway.storage.postgres.schema.base import TIMESTAMPTZ
+from gateway.storage.postgres.schema import finance_views
+from gateway.storage.postgres.schema.column_types import TIMESTAMPTZ
 
 # Real and demo are never mixed: each has a view of its own.
 EVENTS: Mapping[Dataset, Table] = {
-    Dataset.REAL: usage_views.usage_events,
-    Dataset.DEMO: usage_views.demo_usage_events,
+    Dataset.REAL: finance_views.usage_events,
+    Dataset.DEMO: finance_views.demo_usage_events,
 }
 # The conditions on the rows of a relation, as `Question.conditions` makes them.
 Conditions = Callable[[Columns], Iterable[ColumnElement[bool]]]
@@ -246,33 +246,33 @@ _EVENTS_WITH_SAVINGS = {
 _PRICED_LINES = {
     dataset: replace(source, rows=with_lines(source.rows)) for dataset, source in _EVENTS.items()
 }
-_DAYS = _by_day(Dataset.REAL, usage_views.spend_daily_detail)
-_DAYS_OF_KEYS = _by_day_and_key(usage_views.spend_daily_by_key)
+_DAYS = _by_day(Dataset.REAL, finance_views.spend_daily_detail)
+_DAYS_OF_KEYS = _by_day_and_key(finance_views.spend_daily_by_key)
 _DAYS_OF_USERS = _by_day_and(
-    Dimension.END_USER, usage_views.spend_daily_by_end_user, FigureGroup.END_USERS
+    Dimension.END_USER, finance_views.spend_daily_by_end_user, FigureGroup.END_USERS
 )
-_DAYS_OF_TAGS = _by_day_and(Dimension.TAG, usage_views.spend_daily_by_tag, FigureGroup.TASKS)
+_DAYS_OF_TAGS = _by_day_and(Dimension.TAG, finance_views.spend_daily_by_tag, FigureGroup.TASKS)
 # Each equals its events: it reads months without a sum from their days, days without one from
 # their hours, and hours without one from their events. The first source with the needed dimensions
 # and figures is read.
 _SUMMED = {
     Dataset.REAL: (
-        _by_month(_DAYS, usage_views.spend_monthly_detail),
-        _by_month(_DAYS_OF_KEYS, usage_views.spend_monthly_by_key),
-        _by_month(_DAYS_OF_USERS, usage_views.spend_monthly_by_end_user),
-        _by_month(_DAYS_OF_TAGS, usage_views.spend_monthly_by_tag),
+        _by_month(_DAYS, finance_views.spend_monthly_detail),
+        _by_month(_DAYS_OF_KEYS, finance_views.spend_monthly_by_key),
+        _by_month(_DAYS_OF_USERS, finance_views.spend_monthly_by_end_user),
+        _by_month(_DAYS_OF_TAGS, finance_views.spend_monthly_by_tag),
         _DAYS,
         _DAYS_OF_KEYS,
-        _by_hour(Dataset.REAL, usage_views.spend_hourly_detail),
+        _by_hour(Dataset.REAL, finance_views.spend_hourly_detail),
         _DAYS_OF_USERS,
         _DAYS_OF_TAGS,
     ),
     Dataset.DEMO: (
-        _by_day(Dataset.DEMO, usage_views.demo_spend_daily_detail),
-        _by_hour(Dataset.DEMO, usage_views.demo_spend_hourly_detail),
+        _by_day(Dataset.DEMO, finance_views.demo_spend_daily_detail),
+        _by_hour(Dataset.DEMO, finance_views.demo_spend_hourly_detail),
     ),
 }
-_ADJUSTMENTS = other_views.adjustments.alias("event")
+_ADJUSTMENTS = finance_views.adjustments.alias("event")
 
 
 def events(dataset: Dataset, *, has_savings: bool = False) -> Source:

@@ -17,7 +17,7 @@ from gateway.reports.report import Dataset
 from gateway.reports.sources.allocated_rows import unrated_day, with_rates
 from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.currencies import require_rates
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 IDLE_UNKNOWN = (
     "Idle GPU cost not included: not known, as no GPU hours were seen or no rate was declared."
@@ -28,7 +28,7 @@ _OWN_IDLE = (
 )
 _NO_IDLE = "Idle GPU cost not included: the whole GPU bill is shown to finance."
 
-_HOURS = other_views.gpu_cost
+_HOURS = finance_views.gpu_cost
 _OWN: Mapping[Split, Callable[[Columns], ColumnElement[Any]]] = {
     Dimension.DEPLOYMENT: lambda row: row.deployment,
     Dimension.DAY: lambda row: utc_day(row.hour),

@@ -11,7 +11,7 @@ from datetime import date, datetime
 from sqlalchemy import select
 
 from gateway.reports.sources.connection import ReadSnapshot
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,5 +46,5 @@ class ListedSchedule:
 
 def schedules(snapshot: ReadSnapshot) -> Sequence[ListedSchedule]:
     """Return all schedules by name."""
-    row = other_views.report_schedules.c
+    row = finance_views.report_schedules.c
     return tuple(ListedSchedule(**one) for one in snapshot.rows(select(*row).order_by(row.name)))

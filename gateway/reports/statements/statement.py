@@ -40,7 +40,7 @@ from gateway.reports.sources.connection import ReadSnapshot
 from gateway.reports.sources.currencies import rate_note_of_month
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE, is_demo_ledger
 from gateway.reports.sources.notes import read_now
-from gateway.storage.postgres.schema import other_views
+from gateway.storage.postgres.schema import finance_views
 from gateway.wire.parsed_policy import parse
 
 MOST_NAMES = 20
@@ -405,7 +405,7 @@ def _adjustments(
     """Return the largest adjustments of a cost centre, its shares of them, and the number of
     all.
     """
-    rows: Any = with_shares(other_views.adjustments.alias("event"))
+    rows: Any = with_shares(finance_views.adjustments.alias("event"))
     if question.currency is not None:
         rows = with_rates(rows, question.currency)
     row = rows.c

@@ -2,7 +2,7 @@
 grants (raises of a limit for one period), and checks the stored sums.
 
 `ledger` charges an event's cost to its budgets, and `journals_table` ends a journal's leases. The
-rules come with the policy (`policies`). The migration defines the order of the locks.
+rules come with the policy (`policies`). The baseline defines the order of the locks.
 """
 
 from __future__ import annotations

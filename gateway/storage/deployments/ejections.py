@@ -15,8 +15,13 @@ from sqlalchemy import or_, select, text
 from gateway.domain.residency.ejection import Ejection
 from gateway.domain.residency.stated_place import Contradiction
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.schema.deployments import ejections
+from gateway.storage.postgres.schema.column_types import table
 
+ejections = table(
+    "ejections",
+    "deployment text, promised text, stated text, request_id uuid, attempt smallint, "
+    "ejected_at timestamptz, readmitted_at timestamptz, readmitted_by text, reason text",
+)
 _EJECTED = select(
     ejections.c.deployment,
     ejections.c.promised,

@@ -27,10 +27,18 @@ from gateway.domain.pricing.selfhost import BilledHours, GpuRate, gpu_bill_nusd
 from gateway.storage.policy.timeline import first_apply, in_force
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.locks import TableLock
-from gateway.storage.postgres.schema.deployments import engine_samples
+from gateway.storage.postgres.schema.column_types import table
 
 KEPT = timedelta(days=35)
 
+engine_samples = table(
+    "engine_samples",
+    "deployment text, at timestamptz, is_watched boolean, is_up boolean, started_at timestamptz, "
+    "prompt_tokens bigint, generation_tokens bigint, running bigint, waiting bigint, "
+    "kv_use double precision, prefix_hit_rate double precision, ttft_p50_s double precision, "
+    "ttft_p95_s double precision, tpot_p50_s double precision, tpot_p95_s double precision, "
+    "pressure double precision",
+)
 _SAMPLE = engine_samples.c
 _FORGET = (
     "DELETE FROM tollgate.engine_samples WHERE at < :before",

@@ -3,7 +3,7 @@ events.
 
 They can be rebuilt at any time: the events are authoritative.
 
-The migration defines the sums once, for the roll-up, for the live part of reports, and for `check`.
+The baseline defines the sums once, for the roll-up, for the live part of reports, and for `check`.
 """
 
 from __future__ import annotations

@@ -13,8 +13,13 @@ from sqlalchemy import func, select, text
 
 from gateway.domain.ledger.audit_chain import AuditAct, AuditRow, ChainHead
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.schema.audit import audit_log
+from gateway.storage.postgres.schema.column_types import table
 
+audit_log = table(
+    "audit_log",
+    "seq bigint, at timestamptz, db_user text, operator text, reason text, action text, "
+    "subject text, details jsonb, line text, previous text, hash text",
+)
 BATCH = 5000
 
 # The rows as `domain.ledger.audit_chain` checks them, from the table or from finance's view of it.

@@ -16,8 +16,14 @@ from sqlalchemy.exc import IntegrityError
 from gateway.domain.policy.api_keys import KeyRecord, StoredKey
 from gateway.errors import BadUsage, NothingFound
 from gateway.storage.postgres.database import Database
-from gateway.storage.postgres.schema.policy import api_keys
+from gateway.storage.postgres.schema.column_types import table
 
+api_keys = table(
+    "api_keys",
+    "key_id text, team text, project text, digest bytea, pepper_id text, created_at timestamptz, "
+    "created_by text, expires_at timestamptz, revoked_at timestamptz, revoked_by text, "
+    "is_demo boolean, paused_at timestamptz, paused_by text, replaces text",
+)
 _STORED = select(api_keys)
 _CREATE = """
 INSERT INTO tollgate.api_keys (key_id, team, project, digest, pepper_id, expires_at, is_demo,

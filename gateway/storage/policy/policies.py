@@ -17,8 +17,13 @@ from gateway.storage.allocation.policy_allocation import write_allocation
 from gateway.storage.budgets import budgets as budget_rules
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.locks import TableLock
-from gateway.storage.postgres.schema.policy import policies
+from gateway.storage.postgres.schema.column_types import table
 
+policies = table(
+    "policies",
+    "version integer, sha256 text, document text, author text, message text, is_demo boolean, "
+    "applied_at timestamptz",
+)
 _STORED = select(policies)
 _INSERT = """
 INSERT INTO tollgate.policies (sha256, document, author, message, is_demo)

@@ -1,3 +1,3 @@
 """Connects to Postgres, runs the embedded server, creates logins, applies migrations, and declares
-the schema.
+the columns of views.
 """

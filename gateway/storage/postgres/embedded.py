@@ -79,7 +79,7 @@ SETTINGS = {
 NOTIFICATIONS = {"max_notify_queue_pages": str(2 * 2**30 // 8192)}
 # Rights of every login that none of ours needs: as superuser, in each database that a login may
 # enter. Advisory locks share one table of the server with all other locks: a reader could fill it,
-# and every statement of the gateway would fail. Old migrations of the owner take some. A session
+# and every statement of the gateway would fail. The database's owner keeps the right. A session
 # writes no message to the log but its end: a reader's errors, warnings and RAISE LOG have any size
 # and number. Tollgate's own errors are in its own log.
 NARROWED = f"""

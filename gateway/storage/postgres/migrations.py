@@ -27,6 +27,7 @@ from gateway.storage.postgres import rights
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.partitions import ensure_coming_months
 from gateway.storage.postgres.rights import ROLES
+from gateway.storage.postgres.schema.baseline import refuse_older
 
 SCHEMA = "tollgate"
 OLDEST_SERVER = 150000
@@ -47,7 +48,7 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
     have lost since.
 
     Raises `BadUsage` if the server or the login is unsuitable, with the commands that an
-    administrator runs.
+    administrator runs, or if the database is older than the baseline or newer than this version.
     """
     applied: list[str] = []
 
@@ -59,6 +60,7 @@ def upgrade(database: Database, *, on_step: Callable[[str], None] | None = None)
     with database.explained(), _long_session(database) as connection:
         _check_server(connection)
         lacks_schema = not _has_schema(connection)
+        refuse_older(_heads_of(connection))
         if lacks_schema or _lacks_a_role(connection):
             _check_login(connection, is_new=lacks_schema)
         has_none = not _heads_of(connection)
@@ -110,7 +112,7 @@ def _apply(connection: Connection, *, is_new: bool, on_version_apply: Callable[.
             command.upgrade(config, "head")
         connection.commit()
     if is_new:
-        # The first migration makes its months by a rule of its own, which is frozen.
+        # The baseline makes its months by a rule of its own, which is frozen.
         ensure_coming_months(connection)
     _adopt_ledger(connection)
     connection.commit()
@@ -142,10 +144,14 @@ def _adopt_ledger(connection: Connection) -> None:
 
 
 def pending(database: Database) -> list[str]:
-    """Return the revisions that `upgrade` would apply, in order. Changes nothing."""
+    """Return the revisions that `upgrade` would apply, in order. Changes nothing.
+
+    Raises `BadUsage` if the database is older than the baseline or newer than this version.
+    """
     script = _script()
     with database.begin() as connection:
         done = _heads_of(connection) if _has_schema(connection) else frozenset()
+    refuse_older(done)
     with _newer_explained():
         known = {
             revision.revision
@@ -223,7 +229,7 @@ def _config() -> Config:
 
 @cache
 def _script() -> ScriptDirectory:
-    """Return the migrations of this installation. To load their modules takes 60 ms."""
+    """Return the migrations of this installation."""
     return ScriptDirectory.from_config(_config())
 
 

@@ -16,6 +16,7 @@ from sqlalchemy import text
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.schema import baseline
 
 _numbers = count(1)
 
@@ -88,6 +89,28 @@ def test_a_database_of_a_newer_release_is_not_touched(database: Database) -> Non
     for ask in (migrations.upgrade, migrations.pending):
         with pytest.raises(BadUsage, match="newer Tollgate"):
             ask(database)
+
+
+@pytest.mark.parametrize("revision", ["20261121_0300", "20261128_1520"])
+def test_a_database_of_an_older_step_is_not_touched(database: Database, revision: str) -> None:
+    """The steps before the baseline are gone: the message says how to move it."""
+    with database.begin() as connection:
+        connection.execute(
+            text("UPDATE tollgate.alembic_version SET version_num = :revision"),
+            {"revision": revision},
+        )
+    expected = f"{revision}.* Nothing was changed.* {baseline.LAST_WITH_STEPS}.* export"
+    for ask in (migrations.upgrade, migrations.pending, baseline.require_baseline):
+        with pytest.raises(BadUsage, match=expected):
+            ask(database)
+    with database.begin() as connection:
+        found = connection.execute(text("SELECT version_num FROM tollgate.alembic_version"))
+        assert found.scalars().all() == [revision]
+
+
+def test_the_baseline_is_the_first_revision(empty: Database) -> None:
+    """A serving process compares with its id, and loads no Alembic."""
+    assert migrations.pending(empty)[0] == baseline.BASELINE
 
 
 def test_the_gateways_role_may_read_the_pending_migrations(

@@ -39,7 +39,7 @@ from gateway.reports.question import Question
 from gateway.reports.sources.allocated_rows import with_shares
 from gateway.reports.sources.connection import ReadSnapshot, Row
 from gateway.reports.sources.gpu_days import foreign_filters, gpu_days
-from gateway.storage.postgres.schema import other_views, usage_views
+from gateway.storage.postgres.schema import finance_views
 
 SHARE_DIGITS = 12
 NOTES = (
@@ -104,7 +104,7 @@ def _usage(question: Question, since: Watermark | None) -> Select[Any]:
 
     An event's cost is the sum of its lines. A cost that they lack has a row without a kind.
     """
-    events = with_shares(usage_views.usage_events.alias("event"))
+    events = with_shares(finance_views.usage_events.alias("event"))
     event = events.c
     line = (
         func.jsonb_to_recordset(event.lines)
@@ -157,7 +157,7 @@ def _usage(question: Question, since: Watermark | None) -> Select[Any]:
 
 def _adjustments(question: Question, since: Watermark | None) -> Select[Any]:
     """Return the SELECT of the adjustments and their shares, in the order of booking."""
-    row = with_shares(other_views.adjustments.alias("event")).c
+    row = with_shares(finance_views.adjustments.alias("event")).c
     amount_usd = (row.amount_usd * row.share).label("amount_usd")
     return (
         select(
