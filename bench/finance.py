@@ -34,7 +34,9 @@ from bench.stand.explained import Statement, noted, plan_of, reads_of_ledger
 from bench.stand.page import replace_between
 from gateway.cli.up.write_organisation import write_organisation
 from gateway.main import build_toolbox
-from gateway.reports import REPORTS, TIME, Dimension, Question, ask
+from gateway.reports.dimensions import TIME, Dimension
+from gateway.reports.question import Question, ask
+from gateway.reports.registry import REPORTS
 from gateway.reports.sources.connection import ROLE, snapshot_of
 from gateway.services.demo.organisation import OrganisationSize
 from gateway.settings import Settings

@@ -17,7 +17,6 @@ from math import inf
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from gateway import reports
 from gateway.cli.operator import operator_name, signed_in_person
 from gateway.cli.toolbox import (
     DeploymentCredentials,
@@ -29,7 +28,8 @@ from gateway.cli.toolbox import (
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.providers.credentials import resolve
-from gateway.reports import Reports
+from gateway.reports import reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.services.ports import Clock
 from gateway.settings import Settings
 from gateway.storage import owned_files
@@ -314,12 +314,12 @@ async def _inspected(
 
 
 @contextmanager
-def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
+def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[reports.Reports]:
     """Open finance's reports in the read-only role."""
     with address_as(settings, LoginPurpose.REPORTS) as url:
         opened = reports.open_reports(
             url,
-            scope=reports.WHOLE_ORGANISATION,
+            scope=WHOLE_ORGANISATION,
             limit_s=limit_s,
             renew=lambda: renewed(url, LoginPurpose.REPORTS, settings.home_path),
             setting=_setting(settings, LoginPurpose.REPORTS),

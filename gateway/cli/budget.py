@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway import reports
 from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import (
     Format,
@@ -29,12 +28,16 @@ from gateway.domain.budgets.messages import moment_text
 from gateway.domain.budgets.names import find_budget
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage
-from gateway.reports import NO_BUDGET
+from gateway.reports.budgets.budgets import NO_BUDGET
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.budgets.grants import Granted, WorkerLease
-    from gateway.reports import BudgetDetail, BudgetGrant, BudgetStanding, RaisedAlert, Reports
+    from gateway.reports.budgets.budget_detail import BudgetDetail, BudgetGrant, RaisedAlert
+    from gateway.reports.budgets.budgets import BudgetStanding
+    from gateway.reports.reports import Reports
     from gateway.storage.budgets.budgets import BudgetStore
 
 MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
@@ -263,7 +266,7 @@ def _open_store_and_reports(toolbox: Toolbox) -> Iterator[tuple[BudgetStore, Rep
 
     with (
         toolbox.open_admin() as database,
-        reports.open_reports(database.url, scope=reports.WHOLE_ORGANISATION) as opened,
+        open_reports(database.url, scope=WHOLE_ORGANISATION) as opened,
     ):
         yield BudgetStore(database), opened
 

@@ -26,14 +26,15 @@ from gateway.domain.allocation.reallocation import ReallocationState
 from gateway.domain.ledger.month_close import month_moments
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, OperatorError
-from gateway.reports import DEMO_LEDGER_NOTE
 from gateway.reports.question import month_start
+from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE
 from gateway.services.ledger.billed_hours import billed_spans
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.month_close import BilledSpan, MonthClose
-    from gateway.reports import MonthStatus, Reports
+    from gateway.reports.month.status import MonthStatus
+    from gateway.reports.reports import Reports
     from gateway.storage.postgres.database import Database
 
 PROGRESS_EVERY_S = 2.0

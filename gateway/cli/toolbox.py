@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gateway.domain.logins import LoginPurpose
     from gateway.domain.policy.policy import Deployment, PolicyVersion
-    from gateway.reports import Reports
+    from gateway.reports.reports import Reports
     from gateway.services.deployments.engine_probes import ProbeNotes
     from gateway.services.deployments.engine_status import EngineStatus
     from gateway.storage.postgres.database import Database

@@ -19,7 +19,9 @@ from dashboard.shell.period import Period
 from gateway.domain.calendar_months import last_month, next_month
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
-from gateway.reports import Dataset, Report, ask, ask_statement
+from gateway.reports.question import ask
+from gateway.reports.report import Dataset, Report
+from gateway.reports.statements.statement import ask_statement
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.months import MonthStore
 from tests.days.conftest import Calendar

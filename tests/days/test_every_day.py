@@ -16,7 +16,7 @@ from gateway.cli.checks.ledger import ledger_checks
 from gateway.domain.budgets.budgets import BudgetPeriod, period_at
 from gateway.domain.calendar_months import last_month
 from gateway.domain.checks import Status
-from gateway.reports import Question, ask
+from gateway.reports.question import Question, ask
 from gateway.services.ledger.partitions import PartitionKeeper
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from gateway.cli.toolbox import Toolbox
-    from gateway.reports import Reallocation
+    from gateway.reports.allocation.reallocations import Reallocation
 
 COLUMNS = (
     "reallocation_id",

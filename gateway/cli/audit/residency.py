@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from gateway.domain.policy.policy import PolicyVersion
     from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.domain.residency.ejection import Ejection
-    from gateway.reports import ResidencyMonth
+    from gateway.reports.records.residency_month import ResidencyMonth
     from gateway.storage.policy.audit import AuditLog
 
 DOUBT_COLUMNS = ("day", "deployment", "data_class", "policy_version", "attempts", "why")

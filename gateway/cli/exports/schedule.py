@@ -17,7 +17,7 @@ from gateway.errors import BadUsage
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.reports.schedule import Receiver
-    from gateway.reports import ListedSchedule
+    from gateway.reports.statements.schedules import ListedSchedule
 
 COLUMNS = (
     "name",

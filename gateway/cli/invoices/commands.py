@@ -41,8 +41,8 @@ from gateway.domain.reconciliation.statement import (
     Totals,
 )
 from gateway.errors import BadUsage, NothingFound
-from gateway.reports import DEMO_LEDGER_NOTE
 from gateway.reports.question import month_of, month_start
+from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE
 
 if TYPE_CHECKING:
     from gateway.cli.invoices.reconciliation import Reconciliation

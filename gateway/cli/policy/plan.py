@@ -30,7 +30,7 @@ from gateway.domain.money import format_usd, nusd_from_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.routing.replay import Place, Refusal
 from gateway.errors import BadUsage, DatabaseUnavailable
-from gateway.reports import Dataset
+from gateway.reports.report import Dataset
 from gateway.services.policy.apply import document_sha256, prices_of
 from gateway.services.policy.past_prices import PastPrices
 from gateway.services.policy.plan import HarmfulChange, Plan, PlanContext
@@ -44,7 +44,7 @@ from gateway.wire.parsed_policy import ParsedPolicy
 if TYPE_CHECKING:
     from gateway.cli.toolbox import CredentialProblem, Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
-    from gateway.reports import Reports
+    from gateway.reports.reports import Reports
     from gateway.storage.policy.keys import KeyStore
     from gateway.storage.postgres.database import Database
 

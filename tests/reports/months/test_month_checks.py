@@ -11,7 +11,7 @@ from sqlalchemy import text
 from gateway.domain.checks import Check
 from gateway.domain.ledger.month_close import BilledSpan, month_moments
 from gateway.domain.policy.stored_policy import StoredPolicy
-from gateway.reports import Reports
+from gateway.reports.reports import Reports
 from gateway.services.ledger.billed_hours import billed_spans
 from gateway.storage.ledger.adjustments import expire_holds
 from gateway.storage.ledger.journals_table import JournalTable
