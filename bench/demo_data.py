@@ -22,12 +22,14 @@ from pathlib import Path
 
 from bench.stand import machine
 from bench.stand.page import write_result
+from gateway.cli.up.write_organisation import WrittenOrganisation, write_organisation
 from gateway.main import build_toolbox
 from gateway.services.demo.organisation import OrganisationSize
-from gateway.services.demo.write import WrittenOrganisation, write_organisation
-from gateway.services.stores import Stores
 from gateway.settings import Settings
-from gateway.storage.policy import price_list
+from gateway.storage.ledger import rollups
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.postgres import migrations
+from gateway.storage.postgres.database import Database
 
 LEAST_PER_S = 20_000
 
@@ -84,15 +86,15 @@ def _measured(
 ) -> tuple[list[str], Sequence[str]]:
     """Return the lines of the page and the findings of both runs."""
     toolbox = build_toolbox(Settings(home=home))
-    with toolbox.open_as_owner() as stores:
-        stores.database.upgrade()
-    with toolbox.open_booking() as stores:
-        first = _run(stores, size, is_ledger=is_ledger)
+    with toolbox.open_owner() as database:
+        migrations.upgrade(database)
+    with toolbox.open_booking() as database:
+        first = _run(database, size, is_ledger=is_ledger)
         began_s = time.monotonic()
         since = datetime.combine(first.written.calendar.first, datetime.min.time(), UTC)
-        differing = stores.database.sum_wrong_hours_again(since=since)
+        differing = rollups.sum_wrong_hours_again(database, since=since)
         check_s = time.monotonic() - began_s
-        again = _run(stores, size, is_ledger=is_ledger)
+        again = _run(database, size, is_ledger=is_ledger)
     findings = [
         *([] if first.written.new_events == size.events else ["events are missing"]),
         *([f"{differing} hours have wrong sums"] if differing else []),
@@ -111,7 +113,7 @@ def _measured(
     ], findings
 
 
-def _run(stores: Stores, size: OrganisationSize, *, is_ledger: bool) -> Run:
+def _run(database: Database, size: OrganisationSize, *, is_ledger: bool) -> Run:
     """Write the organisation once."""
     ends: list[float] = []
 
@@ -122,10 +124,10 @@ def _run(stores: Stores, size: OrganisationSize, *, is_ledger: bool) -> Run:
 
     began_s = time.monotonic()
     written = write_organisation(
-        stores,
+        database,
         size,
         last_day=(datetime.now(UTC) - timedelta(days=1)).date(),
-        price_list=price_list,
+        builtin=builtin_price,
         is_ledger=is_ledger,
         on_progress=on_progress,
     )

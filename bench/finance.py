@@ -32,14 +32,17 @@ import psycopg
 from bench.stand import machine
 from bench.stand.explained import Statement, noted, plan_of, reads_of_ledger
 from bench.stand.page import write_result
+from gateway.cli.up.write_organisation import write_organisation
 from gateway.main import build_toolbox
-from gateway.reports import REPORTS, TIME, Dimension, Question, ask
+from gateway.reports.dimensions import TIME, Dimension
+from gateway.reports.question import Question, ask
+from gateway.reports.registry import REPORTS
 from gateway.reports.sources.connection import ROLE, snapshot_of
 from gateway.services.demo.organisation import OrganisationSize
-from gateway.services.demo.write import write_organisation
 from gateway.settings import Settings
 from gateway.storage.ledger import rollups
-from gateway.storage.policy import price_list
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
 
@@ -191,19 +194,19 @@ def main() -> int:
 def _make(home: Path, url: str, events: int, teams: int) -> str:
     """Write the organisation and sum it up, unless the database has it; return a line on both."""
     toolbox = build_toolbox(Settings(home=home, database_url=url))
-    with toolbox.open_as_owner() as stores:
-        stores.database.upgrade()
+    with toolbox.open_owner() as database:
+        migrations.upgrade(database)
     began_s = time.monotonic()
     with psycopg.connect(url) as connection:
         has_any = connection.execute("SELECT FROM tollgate.usage_events LIMIT 1").fetchone()
     written = "kept from an earlier run"
     if has_any is None:
-        with toolbox.open_booking() as stores:
+        with toolbox.open_booking() as database:
             write_organisation(
-                stores,
+                database,
                 OrganisationSize(1, events, teams),
                 last_day=_end_of_last_month(),
-                price_list=price_list,
+                builtin=builtin_price,
                 is_ledger=True,
                 on_progress=lambda events: print(f"{events:,}", end="\r", file=sys.stderr),
             )

@@ -23,7 +23,7 @@ from gateway.domain.forecasting.interval import BackTest, Forecast, back_test
 from gateway.services.demo.organisation import OrganisationSize, calendar_of
 from gateway.services.demo.prices import prices_of
 from gateway.services.demo.traffic import Traffic
-from gateway.storage.policy import price_list
+from gateway.storage.policy.price_list import builtin_price
 
 PAGE = Path(__file__).parents[1] / "docs" / "guides" / "forecast.md"
 MARKS = (
@@ -71,7 +71,7 @@ def main() -> int:
 def team_days(size: OrganisationSize) -> Sequence[History]:
     """Return the spending of each team by day, in USD."""
     calendar = calendar_of(size, last=datetime.now(UTC).date())
-    traffic = Traffic(size, calendar, prices_of(calendar, price_list), is_demo=True)
+    traffic = Traffic(size, calendar, prices_of(calendar, builtin_price), is_demo=True)
     sums: dict[str, list[int]] = {}
     for hour in traffic.hours():
         for event in traffic.events([hour]):

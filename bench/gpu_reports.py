@@ -30,8 +30,8 @@ import psycopg
 from bench.stand import machine
 from bench.stand.explained import noted, plan_of, reads_of_ledger
 from bench.stand.page import write_result
-from gateway.reports import REPORTS
 from gateway.reports.question import Question
+from gateway.reports.registry import REPORTS
 from gateway.reports.sources.connection import ROLE, ReadSnapshot
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres import partitions

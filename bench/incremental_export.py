@@ -26,8 +26,12 @@ from sqlalchemy import text
 from bench.month_close import MONTH, fill
 from bench.stand import machine
 from bench.stand.page import write_result
-from gateway import reports
-from gateway.reports import EVENTS, FocusVersion, ask, focus_export
+from gateway.reports.exports.focus.columns import FocusVersion
+from gateway.reports.exports.focus.focus import focus_export
+from gateway.reports.exports.rows import EVENTS
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres import migrations
@@ -127,7 +131,7 @@ def _measure(database: Database, url: str, name: str, measured: Measured, *, num
     began_s = monotonic()
     _write(ledger, documents[NEW:])
     measured.written_per_s.append((WRITTEN - NEW) / (monotonic() - began_s))
-    with reports.open_reports(url, scope=reports.WHOLE_ORGANISATION) as opened:
+    with open_reports(url, scope=WHOLE_ORGANISATION) as opened:
         watermark = _export(opened, "events", since=None)[1]
         late = [
             encode_event(event(n, at=at + timedelta(minutes=5, milliseconds=n))) for n in range(NEW)
@@ -149,7 +153,7 @@ def _write(ledger: Ledger, documents: Sequence[bytes]) -> None:
         assert written.inserted == min(BATCH, len(documents) - first)
 
 
-def _export(opened: reports.Reports, kind: str, *, since: str | None) -> tuple[int, str]:
+def _export(opened: Reports, kind: str, *, since: str | None) -> tuple[int, str]:
     """Return the number of rows of an export, and its watermark; without `since` read no row."""
     with opened.export_ledger(EXPORTS[kind], ask(limit=None), since=since or "0") as export:
         rows = 0 if since is None else sum(1 for _ in export.export.rows)

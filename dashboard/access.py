@@ -14,16 +14,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from gateway import reports
-from gateway.reports import (
-    NO_TEAM,
-    WHOLE_ORGANISATION,
-    DashboardAccess,
-    DashboardRole,
-    DashboardRoles,
-    Reports,
-    Scope,
-)
+from gateway.domain.policy.dashboard_roles import DashboardAccess, DashboardRole, DashboardRoles
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import NO_TEAM, WHOLE_ORGANISATION, Scope
 
 SIGN_IN_VARIABLE = "TOLLGATE_DASHBOARD_SIGN_IN"  # set to "required" by `tollgate dashboard`
 URL_VARIABLE = "TOLLGATE_REPORTS_URL"
@@ -116,7 +109,7 @@ def viewer() -> Viewer:
 
 def viewer_of(claims: Claims) -> Viewer:
     """Return the person with these claims. Raises `NoRole`, `NotConfigured` or
-    `reports.DatabaseUnavailable`.
+    `DatabaseUnavailable`.
     """
     if not needs_sign_in():
         return ANYONE
@@ -164,7 +157,7 @@ def _open_reports(url: str) -> Reports:
     """Open the connections of a Postgres URL, for the readers of no team; Streamlit keeps one for
     all sessions.
     """
-    return reports.open_reports(url, scope=NO_TEAM)
+    return open_reports(url, scope=NO_TEAM)
 
 
 @st.cache_data(show_spinner=False, ttl=ROLES_KEPT_S, max_entries=2)

@@ -30,7 +30,8 @@ from dashboard.views.books import close
 from dashboard.views.records import audit, prices, refusals, residency
 from dashboard.views.spend import models, overview, teams
 from dashboard.visitors.person_limits import TURNS, TooManyPages
-from gateway.reports import DatabaseTooSlow, DatabaseUnavailable, Dataset
+from gateway.errors import DatabaseTooSlow, DatabaseUnavailable
+from gateway.reports.report import Dataset
 
 LOGO, ICON = (
     Path(__file__).parent / name for name in ("logo.svg", "icon.svg")

@@ -10,7 +10,8 @@ from decimal import Decimal
 
 from dashboard.shell.viewer import local_moment, localised, zone_name
 from gateway.domain.money import format_amount, format_unit_cost, in_place_of_dollars
-from gateway.reports import Cell, Column, ColumnKind, plain_decimal
+from gateway.reports.plain_decimal import plain_decimal
+from gateway.reports.report import Cell, Column, ColumnKind
 
 UNKNOWN = "unknown"
 NOTHING = "–"  # for values that do not apply, as opposed to unknown ones

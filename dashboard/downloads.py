@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from dashboard.filters import dataset
 from gateway.domain.names import file_part
-from gateway.reports import Report, to_csv
+from gateway.reports.json_and_csv import to_csv
+from gateway.reports.report import Report
 
 MOST_ATTEMPTS = 500_000  # in one file of a page: it is made in the memory of the dashboard
 

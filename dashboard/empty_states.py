@@ -7,7 +7,7 @@ from __future__ import annotations
 import streamlit as st
 
 from dashboard.source import URL_VARIABLE
-from gateway.reports import Dataset
+from gateway.reports.report import Dataset
 
 FIRST_REQUEST = """tollgate key create TEAM          # prints the key once
 curl http://127.0.0.1:8080/v1/chat/completions \\

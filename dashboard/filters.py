@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from gateway.reports import Dataset
+from gateway.reports.report import Dataset
 
 NONE = "(none)"
 DATASET_KEY = "data"

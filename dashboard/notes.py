@@ -9,7 +9,8 @@ import re
 import streamlit as st
 
 from dashboard.display import heading, heading_of_name, inert
-from gateway.reports import Receipt, Report
+from gateway.reports.receipts.receipt import Receipt
+from gateway.reports.report import Report
 
 _NAME = re.compile(r"\b[a-z][a-z0-9]*(?:_[a-z0-9]+)+\b")
 

@@ -19,7 +19,9 @@ from dashboard.shell.choices import Choices
 from dashboard.shell.leading import refusals_shown, requests_button
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
-from gateway.reports import REPORTS, Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.registry import REPORTS
+from gateway.reports.report import Report
 
 BY = {
     "Team": Dimension.TEAM,

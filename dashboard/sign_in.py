@@ -14,7 +14,7 @@ import streamlit as st
 from dashboard import access, empty_states
 from dashboard.access import NoRole, NotConfigured
 from dashboard.display import inert
-from gateway.reports import DatabaseUnavailable
+from gateway.errors import DatabaseUnavailable
 
 VARIABLE = access.SIGN_IN_VARIABLE
 

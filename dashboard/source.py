@@ -25,23 +25,23 @@ from dashboard.access import (
     scope,
     viewer_of,
 )
-from gateway import reports
-from gateway.reports import (
-    AuditChain,
-    Dataset,
-    ExportKind,
-    MonthStatus,
-    Question,
-    Reallocation,
-    Receipt,
-    Report,
-    Reports,
-    ResidencyEvidence,
-    Scope,
-    StatementFormat,
-    TeamPage,
-    WhatIf,
-)
+from gateway.errors import DatabaseUnavailable
+from gateway.reports.allocation.reallocations import Reallocation
+from gateway.reports.exports.export import ExportKind
+from gateway.reports.files.report_file import file_writer
+from gateway.reports.json_and_csv import csv_lines
+from gateway.reports.month.status import MonthStatus
+from gateway.reports.question import Question
+from gateway.reports.receipts.receipt import Receipt
+from gateway.reports.records.audit_log import AuditChain
+from gateway.reports.records.residency_evidence import ResidencyEvidence
+from gateway.reports.report import Dataset, Report
+from gateway.reports.reports import Reports
+from gateway.reports.scope import Scope
+from gateway.reports.selfhost.versus_api import WhatIf
+from gateway.reports.statements.files import StatementFormat, statement_file
+from gateway.reports.statements.statement import StatementQuestion
+from gateway.reports.teams.team_page import TeamPage
 
 __all__ = [
     "URL_VARIABLE",
@@ -70,7 +70,7 @@ KEEP_CHAIN_S = 300  # checking the audit log reads all of it
 
 
 def answer(name: str, question: Question) -> Report:
-    """Return a report by its name, cached for a few seconds. Raises `reports.DatabaseUnavailable`
+    """Return a report by its name, cached for a few seconds. Raises `DatabaseUnavailable`
     or `NotConfigured`.
     """
     return _answer(reports_url(), scope(), name, question)
@@ -78,7 +78,7 @@ def answer(name: str, question: Question) -> Report:
 
 def compare_with_api(question: Question, what_if: WhatIf) -> Report:
     """Return the comparison of own GPUs with an API, cached for a few seconds. Raises the errors of
-    `answer`, and `reports.NothingFound` for an unknown model.
+    `answer`, and `NothingFound` for an unknown model.
     """
     return _compare_with_api(reports_url(), scope(), question, what_if)
 
@@ -103,7 +103,7 @@ def whole_csv(name: str, question: Question) -> Callable[[], bytes]:
 
     def made() -> bytes:
         with opened().export(name, replace(question, limit=None, offset=0)) as export:
-            return "".join(reports.csv_lines(export)).encode()
+            return "".join(csv_lines(export)).encode()
 
     return made
 
@@ -112,7 +112,7 @@ def hours_not_summed() -> int | None:
     """Return the number of hours whose events are not summed yet, None if that cannot be asked."""
     try:
         return reports_of(reports_url(), scope()).hours_not_summed()
-    except reports.DatabaseUnavailable:
+    except DatabaseUnavailable:
         return None
 
 
@@ -205,13 +205,13 @@ def residency_evidence(team: str, month: date) -> ResidencyEvidence:
 
 def export_file(kind: ExportKind, question: Question, name: str) -> Callable[[], bytes]:
     """Return a function that returns an export of the ledger as the file of that name: its suffix
-    is the format. The function raises the errors of `answer`, and `reports.BadUsage` without the
+    is the format. The function raises the errors of `answer`, and `BadUsage` without the
     library of the format.
     """
     opened = _opened_later()
 
     def made() -> bytes:
-        write, file = reports.file_writer(Path(name)), BytesIO()
+        write, file = file_writer(Path(name)), BytesIO()
         with opened().export_ledger(kind, question) as export:
             write(export.export, file)
         return file.getvalue()
@@ -221,13 +221,13 @@ def export_file(kind: ExportKind, question: Question, name: str) -> Callable[[],
 
 def statement(month: date, cost_centre: str, format: StatementFormat) -> Callable[[], bytes]:
     """Return a function that returns a cost centre's statement as a file. The function raises the
-    errors of `answer`, and `reports.NothingFound` for an unknown cost centre.
+    errors of `answer`, and `NothingFound` for an unknown cost centre.
     """
     opened = _opened_later()
 
     def made() -> bytes:
-        with opened().statements(reports.StatementQuestion(month=month)) as statements:
-            return reports.statement_file(statements.of(cost_centre), format)
+        with opened().statements(StatementQuestion(month=month)) as statements:
+            return statement_file(statements.of(cost_centre), format)
 
     return made
 

@@ -12,7 +12,7 @@ import pandas as pd
 import streamlit as st
 
 from dashboard.display import UNKNOWN, cell, heading, means_nothing
-from gateway.reports import Cell, Column, ColumnKind, Report
+from gateway.reports.report import Cell, Column, ColumnKind, Report
 
 NUMBERS = (
     ColumnKind.MONEY,

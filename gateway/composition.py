@@ -1,4 +1,4 @@
-"""Opens the database, stores and reports that the settings name, each in its role, for the commands
+"""Opens the database and the reports that the settings name, each in its role, for the commands
 and for the serving process; builds the commands' toolbox.
 
 With `gateway.serving` it is the composition root: only these name adapters. `main` imports it when
@@ -10,57 +10,42 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from math import inf
-from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID, uuid4
+from uuid import uuid4
 
-from gateway import reports
 from gateway.cli.operator import operator_name, signed_in_person
-from gateway.cli.toolbox import Machine, Options, ServeOptions, Toolbox
-from gateway.domain.ledger.journals import LocalJournal
+from gateway.cli.toolbox import (
+    DeploymentCredentials,
+    EngineAccess,
+    Options,
+    ServeOptions,
+    Toolbox,
+)
 from gateway.domain.logins import LoginPurpose
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.providers.credentials import resolve
-from gateway.reports import Reports
+from gateway.reports import reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.services.ports import Clock
-from gateway.services.stores import ProbeNotes, Stores
 from gateway.settings import Settings
 from gateway.storage import owned_files
-from gateway.storage.administration import Administration
-from gateway.storage.allocation.currencies import CurrencyStore
-from gateway.storage.allocation.reallocations import ReallocationStore
-from gateway.storage.budgets.budgets import BudgetStore
-from gateway.storage.deployments.ejections import EjectionStore
-from gateway.storage.deployments.engine_probes import EngineProbeNotes
-from gateway.storage.deployments.gpu_bills import GpuBillStore
-from gateway.storage.journal import journals_on
-from gateway.storage.ledger.adjustments import ResolutionStore
-from gateway.storage.ledger.bulk import BulkLedger
-from gateway.storage.ledger.dead_letters import DeadLetters
-from gateway.storage.ledger.demo_organisations import DemoOrganisationTable
-from gateway.storage.ledger.journals_table import JournalTable
 from gateway.storage.ledger.ledger import Ledger
-from gateway.storage.ledger.months import MonthStore
-from gateway.storage.ledger.repricing import RepriceStore
-from gateway.storage.policy import pepper, price_list
-from gateway.storage.policy.audit import AuditLog
 from gateway.storage.policy.keys import KeyStore
 from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres import logins
-from gateway.storage.postgres.database import SERVING_LIMIT_S, Database, parse_url
-from gateway.storage.postgres.embedded import ROLE, EmbeddedPostgres
-from gateway.storage.postgres.home_checks import dashboard_secrets, home_checks, secrets_of
+from gateway.storage.postgres.database import SERVING_LIMIT_S, Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres
 from gateway.storage.postgres.logins import renewed
-from gateway.storage.reconciliation.bills import ProviderBillStore
-from gateway.storage.reports.schedules import ScheduleStore
 
 if TYPE_CHECKING:
+    from gateway.domain.alerts.mail import MailAccount
     from gateway.providers.credential_checks import CredentialChecks
+    from gateway.services.deployments.engine_probes import ProbeNotes
     from gateway.services.deployments.engine_status import EngineStatus
 
 
@@ -102,16 +87,19 @@ def toolbox_of(
         region=settings.region,
     )
 
+    account = settings.mail_account
     return Toolbox(
         options=options,
-        machine=_machine(settings, clock),
-        open_stores=lambda: open_administration(settings),
+        open_admin=lambda: open_as(settings, LoginPurpose.ADMIN),
         open_entering=lambda: open_finance(settings, is_entering=True),
         open_approving=lambda: open_finance(settings),
-        open_as_owner=lambda: open_stores(settings),
-        open_booking=lambda: open_booking(settings),
+        open_booking=lambda: open_as(settings, LoginPurpose.GATEWAY),
+        open_owner=lambda: open_owner(settings),
         open_reports=lambda: open_reports(settings),
         open_address=lambda purpose: address_as(settings, purpose),
+        credentials=_credentials(clock),
+        engines=_engines(settings, clock),
+        mail_problem=None if account is None else partial(_mail_problem, account),
         serve=lambda asked: serve(_with_address(settings, asked), asked.allow_demo_keys),
         now=clock.now,
         random_bytes=secrets.token_bytes,
@@ -187,54 +175,37 @@ def _setting(settings: Settings, purpose: LoginPurpose) -> str:
 
 
 @contextmanager
-def open_stores(settings: Settings) -> Iterator[Stores]:
-    """Open the stores with the login of the database's own URL: the owner, for migrations."""
-    with (
-        database_url(settings) as url,
-        _stores(settings, url, _acting(url)) as stores,
-    ):
-        yield stores
+def open_owner(settings: Settings) -> Iterator[Database]:
+    """Open the database with the login of its own URL: the owner, for migrations."""
+    with database_url(settings) as url, closing(_acting(url)) as database:
+        yield database
 
 
 @contextmanager
-def open_administration(settings: Settings) -> Iterator[Stores]:
-    """Open the stores in the administration role, if the login may use it."""
+def open_as(settings: Settings, purpose: LoginPurpose) -> Iterator[Database]:
+    """Open the database by the login for a purpose, in that purpose's role if the login may use
+    it.
+    """
     with (
-        address_as(settings, LoginPurpose.ADMIN) as url,
-        _stores(settings, url, _acting_for(settings, url, LoginPurpose.ADMIN)) as stores,
+        address_as(settings, purpose) as url,
+        closing(
+            _acting(url, f"tollgate_{purpose.value}", setting=_setting(settings, purpose))
+        ) as database,
     ):
-        yield stores
+        yield database
 
 
-@contextmanager
-def open_finance(settings: Settings, *, is_entering: bool = False) -> Iterator[Stores]:
-    """Open the stores for an entry or an approval of finance.
+def open_finance(
+    settings: Settings, *, is_entering: bool = False
+) -> AbstractContextManager[Database]:
+    """Open the database for an entry or an approval of finance.
 
     An approval uses finance's login if the settings name it, else the administration's. An entry
     uses it only if no administration's login is named: author and approver are different logins.
     """
     has_admin = is_entering and settings.admin_database_url is not None
-    if settings.finance_database_url is None or has_admin:
-        with open_administration(settings) as stores:
-            yield stores
-        return
-    with (
-        address_as(settings, LoginPurpose.FINANCE) as url,
-        _stores(settings, url, _acting_for(settings, url, LoginPurpose.FINANCE)) as stores,
-    ):
-        yield stores
-
-
-@contextmanager
-def open_booking(settings: Settings) -> Iterator[Stores]:
-    """Open the stores in the gateway's role, if the login may use it, for commands that write
-    events.
-    """
-    with (
-        address_as(settings, LoginPurpose.GATEWAY) as url,
-        _stores(settings, url, _acting_for(settings, url, LoginPurpose.GATEWAY)) as stores,
-    ):
-        yield stores
+    is_admins = settings.finance_database_url is None or has_admin
+    return open_as(settings, LoginPurpose.ADMIN if is_admins else LoginPurpose.FINANCE)
 
 
 @contextmanager
@@ -261,11 +232,6 @@ def open_serving(settings: Settings) -> Iterator[ServingStores]:
             )
 
 
-def _acting_for(settings: Settings, url: str, purpose: LoginPurpose) -> Database:
-    """Return a database that acts in the role of a purpose, if the login may."""
-    return _acting(url, f"tollgate_{purpose.value}", setting=_setting(settings, purpose))
-
-
 def _acting(
     url: str, role: str | None = None, *, setting: str = "TOLLGATE_DATABASE_URL"
 ) -> Database:
@@ -281,101 +247,44 @@ def _acting(
     )
 
 
-@contextmanager
-def _stores(settings: Settings, url: str, database: Database) -> Iterator[Stores]:
-    """Yield the bundle of stores over one database, and close its connections afterwards."""
-    with closing(database), closing(Ledger(database)) as ledger:
-        yield Stores(
-            url=url,
-            database=Administration(database, url=url, home=settings.home_path),
-            keys=KeyStore(database),
-            policies=PolicyStore(database),
-            prices=PriceStore(database),
-            price_list=price_list,
-            budgets=BudgetStore(database),
-            ledger=ledger,
-            bulk=BulkLedger(url, role_if_member="tollgate_gateway"),
-            demo_organisations=DemoOrganisationTable(database),
-            letters=DeadLetters(database),
-            resolutions=ResolutionStore(database),
-            repricing=RepriceStore(database),
-            reallocations=ReallocationStore(database),
-            currencies=CurrencyStore(database),
-            months=MonthStore(database),
-            schedules=ScheduleStore(database),
-            journals=JournalTable(database),
-            ejections=EjectionStore(database),
-            probes=EngineProbeNotes(database),
-            gpu_bills=GpuBillStore(database),
-            provider_bills=ProviderBillStore(database),
-            audit=AuditLog(database),
-        )
-
-
-def _machine(settings: Settings, clock: Clock) -> Machine:
-    """Return the parts of this machine that commands read or write, without a database."""
-    now = clock.now
-
-    def journals(on_odd: Callable[[UUID, OSError], None]) -> Sequence[LocalJournal]:
-        return journals_on(settings.journal_path, on_odd=on_odd)
-
-    def user_of(address: str) -> str | None:
-        user = parse_url(address).get("user")
-        return None if user is None else str(user)
+def _credentials(clock: Clock) -> DeploymentCredentials:
+    """Return the ways to read and check the credentials of deployments on this machine."""
 
     @cache
-    def credential_checks() -> CredentialChecks:
+    def checks() -> CredentialChecks:
         # Imported at the first use: cryptography and the token hosts slow every other command.
         from gateway.providers.credential_checks import CredentialChecks
 
-        return CredentialChecks(now)
+        return CredentialChecks(clock.now)
+
+    return DeploymentCredentials(
+        secret_of=resolve,
+        secret_problem=lambda deployment: checks().secret_problem(deployment),
+        identity_problem=lambda deployment: checks().identity_problem(deployment),
+    )
+
+
+def _engines(settings: Settings, clock: Clock) -> EngineAccess:
+    """Return the ways to ask an engine directly."""
 
     def load_page(deployment: Deployment, path: str) -> str | None:
         from gateway.providers.engine_sampler import EngineSampler  # with a parser of its own
 
-        return EngineSampler(now).metrics_page(deployment, path)
+        return EngineSampler(clock.now).metrics_page(deployment, path)
 
-    def inspect_engines(
-        version: PolicyVersion, notes: ProbeNotes, over_s: float
-    ) -> Sequence[EngineStatus]:
+    def inspect(version: PolicyVersion, notes: ProbeNotes, over_s: float) -> Sequence[EngineStatus]:
         return asyncio.run(
             _inspected(version, notes, clock=clock, region=settings.region, over_s=over_s)
         )
 
-    def owner() -> str | None:
-        return ROLE if settings.database_url is None else user_of(settings.database_url)
+    return EngineAccess(load_page=load_page, inspect=inspect)
 
-    account = settings.mail_account
 
-    def mail_problem() -> str | None:
-        assert account is not None, "the command has this only with an account"
-        from gateway.providers.alerts import mail  # smtplib, which no other command needs
+def _mail_problem(account: MailAccount) -> str | None:
+    """Return why the mail server refuses this machine's sign-in; None if it takes it."""
+    from gateway.providers.alerts import mail  # smtplib, which no other command needs
 
-        return mail.mail_problem(account)
-
-    def require_own_secret(path: Path) -> None:
-        name = secrets_of(settings.home_path, settings.pepper_path)[path]
-        owned_files.require_own_secret(path, name=name)
-
-    return Machine(
-        price_list=lambda: price_list,
-        peppers=lambda: pepper.load(settings.pepper_path),
-        create_pepper=lambda: pepper.create(settings.pepper_path),
-        journals=journals,
-        database_folder=lambda: EmbeddedPostgres(settings.home_path).place(),
-        dashboard_secrets=dashboard_secrets(settings.home_path),
-        require_own_secret=require_own_secret,
-        home_checks=lambda: home_checks(settings.home_path, settings.pepper_path),
-        secret_of=resolve,
-        secret_problem=lambda deployment: credential_checks().secret_problem(deployment),
-        identity_problem=lambda deployment: credential_checks().identity_problem(deployment),
-        load_page=load_page,
-        inspect_engines=inspect_engines,
-        mail_problem=None if account is None else mail_problem,
-        user_of=user_of,
-        login_problem=logins.login_problem,
-        owner=owner,
-    )
+    return mail.mail_problem(account)
 
 
 async def _inspected(
@@ -405,12 +314,12 @@ async def _inspected(
 
 
 @contextmanager
-def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[Reports]:
+def open_reports(settings: Settings, *, limit_s: float = inf) -> Iterator[reports.Reports]:
     """Open finance's reports in the read-only role."""
     with address_as(settings, LoginPurpose.REPORTS) as url:
         opened = reports.open_reports(
             url,
-            scope=reports.WHOLE_ORGANISATION,
+            scope=WHOLE_ORGANISATION,
             limit_s=limit_s,
             renew=lambda: renewed(url, LoginPurpose.REPORTS, settings.home_path),
             setting=_setting(settings, LoginPurpose.REPORTS),

@@ -26,7 +26,8 @@ from dashboard.shell.choices import (
 )
 from dashboard.shell.period import Period, key_of, period_of_key
 from dashboard.source import answer, newest_event, rated_currencies
-from gateway.reports import Compared, Dimension
+from gateway.domain.reports.comparison import Compared
+from gateway.reports.dimensions import Dimension
 
 LABELS: Mapping[str, str] = {
     Dimension.KEY.value: "API key",

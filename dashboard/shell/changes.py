@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from dashboard.shell.choices import NO_COMPARISON, Choices, is_time
 from dashboard.shell.period import ALL
 from dashboard.source import answer
-from gateway.reports import Question, Report
+from gateway.reports.question import Question
+from gateway.reports.report import Report
 
 CHANGES = 3  # the columns that a comparison adds, last of all
 

@@ -18,7 +18,11 @@ from dashboard.filters import DATASET_KEY, NONE, dataset
 from dashboard.shell import period
 from dashboard.shell.period import Period
 from dashboard.source import newest_event
-from gateway.reports import TIME, BadUsage, Compared, Dataset, Dimension, Question, ask, dimension
+from gateway.domain.reports.comparison import Compared
+from gateway.errors import BadUsage
+from gateway.reports.dimensions import TIME, Dimension
+from gateway.reports.question import Question, ask, dimension
+from gateway.reports.report import Dataset
 
 COMPARE, CURRENCY, SPLIT = "compare", "currency", "by"
 NO_COMPARISON = "none"

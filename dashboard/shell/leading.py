@@ -16,7 +16,7 @@ import streamlit as st
 from dashboard import address
 from dashboard.display import inert
 from dashboard.shell.choices import CURRENCY, Choices, address_of, choose
-from gateway.reports import DatabaseUnavailable, OperatorError
+from gateway.errors import DatabaseUnavailable, OperatorError
 
 _WANTED = "wanted_page"
 OVERVIEW, TEAMS, MODELS, REQUESTS, BUDGETS = "", "teams", "models", "events", "budgets"

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
-from gateway.reports import BadUsage, ask
+from gateway.errors import BadUsage
+from gateway.reports.question import ask
 
 MONTH, FIRST, LAST = "month", "from", "to"  # of the address
 NAMES = (MONTH, FIRST, LAST)

@@ -15,7 +15,8 @@ from typing import Any
 from dashboard.display import cell, heading, means_nothing
 from dashboard.filters import as_option
 from dashboard.tables import NUMBERS, show_cells
-from gateway.reports import TIME, UNALLOCATED, Cell, Column, ColumnKind, Report
+from gateway.reports.dimensions import TIME, UNALLOCATED
+from gateway.reports.report import Cell, Column, ColumnKind, Report
 
 MOST_ROWS = 15
 TOTAL = "Total"

@@ -13,7 +13,7 @@ from dashboard.filters import as_option
 from dashboard.shell.choices import Choices, address_of, read_choices
 from dashboard.shell.leading import MODELS, TEAMS, lead_to
 from dashboard.source import answer
-from gateway.reports import UNALLOCATED, Dimension
+from gateway.reports.dimensions import UNALLOCATED, Dimension
 
 SEARCHED = {
     Dimension.TEAM: (TEAMS, ":material/group:"),

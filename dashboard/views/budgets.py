@@ -20,7 +20,8 @@ from dashboard.shell.leading import refusals_shown
 from dashboard.shell.viewer import zone_name
 from dashboard.source import answer
 from dashboard.tables import show_cells
-from gateway.reports import Cell, Dimension
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Cell
 
 MOST_BARS = 20
 # The periods that run now, whatever time the reader chose; a budget has an owner and no model.

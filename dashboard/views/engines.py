@@ -9,7 +9,8 @@ from dashboard.filters import dataset
 from dashboard.notes import show_notes
 from dashboard.source import answer
 from dashboard.tables import show_report
-from gateway.reports import Dataset, ask
+from gateway.reports.question import ask
+from gateway.reports.report import Dataset
 
 COLUMNS = (
     "deployment",

@@ -19,7 +19,7 @@ from dashboard.shell.leading import refusals_shown
 from dashboard.source import answer, newest_event, whole_csv
 from dashboard.tables import show_report
 from dashboard.views import receipt
-from gateway.reports import Report
+from gateway.reports.report import Report
 
 PAGE_ROWS = 50
 COLUMNS = (

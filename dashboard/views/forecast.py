@@ -20,7 +20,8 @@ from dashboard.shell.leading import refusals_shown
 from dashboard.shell.period import today
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
-from gateway.reports import Cell, Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Cell, Report
 
 SPLITS = (
     Dimension.TEAM,

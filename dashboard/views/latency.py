@@ -19,7 +19,8 @@ from dashboard.shell.choices import Choices
 from dashboard.shell.leading import refusals_shown, requests_button
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_report
-from gateway.reports import Cell, Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Cell, Report
 
 COLUMNS = (
     "route",

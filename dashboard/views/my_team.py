@@ -15,7 +15,8 @@ from dashboard.notes import show_notes
 from dashboard.source import page_of_team
 from dashboard.tables import show_cells
 from dashboard.views import receipt
-from gateway.reports import Dataset, Report, TeamPage
+from gateway.reports.report import Dataset, Report
+from gateway.reports.teams.team_page import TeamPage
 
 TEAM_KEY = "my_team"
 NO_LIMIT = "no limit"

@@ -17,7 +17,10 @@ from dashboard.shell.viewer import zone_name
 from dashboard.source import find_receipt
 from dashboard.tables import show_cells
 from gateway.domain.money import usd_from_nusd
-from gateway.reports import AttemptReceipt, Dataset, Receipt, arithmetic, plain_decimal
+from gateway.reports.plain_decimal import plain_decimal
+from gateway.reports.receipts.attempt import AttemptReceipt
+from gateway.reports.receipts.receipt import Receipt, arithmetic
+from gateway.reports.report import Dataset
 
 REQUEST_KEY, FACTS_IN_ROW = "request", 4
 

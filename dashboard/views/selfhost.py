@@ -20,15 +20,10 @@ from dashboard.shell.leading import refusals_shown
 from dashboard.source import answer, compare_with_api
 from dashboard.tables import show_cells, show_report
 from dashboard.views import engines
-from gateway.reports import (
-    UNALLOCATED,
-    Cell,
-    Dataset,
-    Dimension,
-    NothingFound,
-    Report,
-    WhatIf,
-)
+from gateway.errors import NothingFound
+from gateway.reports.dimensions import UNALLOCATED, Dimension
+from gateway.reports.report import Cell, Dataset, Report
+from gateway.reports.selfhost.versus_api import WhatIf
 
 HOURS = (
     "day",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gateway import reports
 from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import (
     Format,
@@ -29,13 +28,17 @@ from gateway.domain.budgets.messages import moment_text
 from gateway.domain.budgets.names import find_budget
 from gateway.domain.money import format_usd, usd_from_nusd
 from gateway.errors import BadUsage
-from gateway.reports import NO_BUDGET
+from gateway.reports.budgets.budgets import NO_BUDGET
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.budgets.grants import Granted, WorkerLease
-    from gateway.reports import BudgetDetail, BudgetGrant, BudgetStanding, RaisedAlert, Reports
-    from gateway.services.stores import Stores
+    from gateway.reports.budgets.budget_detail import BudgetDetail, BudgetGrant, RaisedAlert
+    from gateway.reports.budgets.budgets import BudgetStanding
+    from gateway.reports.reports import Reports
+    from gateway.storage.budgets.budgets import BudgetStore
 
 MOST_USD = 9_000_000_000  # the most that 64 bits of nano-dollars hold
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
@@ -145,11 +148,11 @@ def show_budget(
     """
 
     toolbox: Toolbox = ctx.obj
-    with _open_stores_and_reports(toolbox) as (stores, reports):
+    with _open_store_and_reports(toolbox) as (store, reports):
         account_id = find_budget(budget, reports.budget_names())
         found = reports.budget(account_id, toolbox.now())
         assert found is not None, "its name was just read"
-        leases = stores.budgets.leases(account_id, found.standing.starts_at)
+        leases = store.leases(account_id, found.standing.starts_at)
     if format is Format.JSON:
         show_record(_detail_record(found, leases), format)
     elif format is Format.CSV:
@@ -194,10 +197,10 @@ def grant(
         raise BadUsage("--reason must give the reason. Nothing was granted.")
     amount_nusd, now = _amount(amount), toolbox.now()
     until = None if expires is None else expiry(expires, now)
-    with _open_stores_and_reports(toolbox) as (stores, reports):
+    with _open_store_and_reports(toolbox) as (store, reports):
         account_id = find_budget(budget, reports.budget_names())
         before = _standing(reports, account_id, now)
-        granted = stores.budgets.grant(
+        granted = store.grant(
             account_id, amount_nusd, expires_at=until, reason=reason.strip(), now=now
         )
         after = _standing(reports, account_id, now)
@@ -255,15 +258,17 @@ def _amount(text: str) -> int:
 
 
 @contextmanager
-def _open_stores_and_reports(toolbox: Toolbox) -> Iterator[tuple[Stores, Reports]]:
-    """Yield the stores, and reports on the same database: a read replica would not have the
-    grant yet.
+def _open_store_and_reports(toolbox: Toolbox) -> Iterator[tuple[BudgetStore, Reports]]:
+    """Yield the store of budgets, and reports on the same database: a read replica would not have
+    the grant yet.
     """
+    from gateway.storage.budgets.budgets import BudgetStore
+
     with (
-        toolbox.open_stores() as stores,
-        reports.open_reports(stores.url, scope=reports.WHOLE_ORGANISATION) as opened,
+        toolbox.open_admin() as database,
+        open_reports(database.url, scope=WHOLE_ORGANISATION) as opened,
     ):
-        yield stores, opened
+        yield BudgetStore(database), opened
 
 
 def _standing(reports: Reports, account_id: str, now: datetime) -> BudgetStanding:

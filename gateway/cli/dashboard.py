@@ -26,6 +26,9 @@ from gateway.cli.up.readiness import require_free
 from gateway.domain.allowed_hosts import is_loopback
 from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
+from gateway.storage.postgres.database import user_of
+from gateway.storage.postgres.embedded import owner_of
+from gateway.storage.postgres.home_checks import dashboard_secrets, require_own_secret
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
@@ -71,9 +74,9 @@ def dashboard(
     """
     toolbox: Toolbox = ctx.obj
     options = toolbox.options
-    secrets = toolbox.machine.dashboard_secrets
+    secrets = dashboard_secrets(options.home)
     for file in secrets:
-        toolbox.machine.require_own_secret(file)
+        require_own_secret(file, home=options.home, pepper=options.pepper_path)
     needs_sign_in = requires_sign_in(options.dashboard_host, secrets, insecure_local=insecure_local)
     note_unread_secrets(options, secrets)
     started = command(options, secrets)
@@ -179,8 +182,8 @@ def finance_file(toolbox: Toolbox) -> Iterator[int | None]:
         yield None
         return
     with toolbox.open_address(LoginPurpose.FINANCE) as url:
-        user_of, owner = toolbox.machine.user_of, toolbox.machine.owner
-        if options.finance_database_url is None and user_of(url) in (None, owner()):
+        owner = owner_of(options.database_url)
+        if options.finance_database_url is None and user_of(url) in (None, owner):
             yield None
             return
         with tempfile.TemporaryFile() as file:

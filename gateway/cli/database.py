@@ -22,7 +22,7 @@ from gateway.errors import BadUsage
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
     from gateway.domain.logins import CreatedLogins
-    from gateway.services.stores import Stores
+    from gateway.storage.postgres.database import Database
 
 DAY = timedelta(days=1)
 
@@ -62,20 +62,25 @@ def upgrade(
     each month's partition that was detached. Has this month's hours summed again whose sums differ
     from their events. Running it again changes nothing.
     """
+    from gateway.storage.administration import require_suitable
+    from gateway.storage.ledger import rollups
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.postgres import migrations
+    from gateway.storage.postgres.partitions import attach_months, ensure_months
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_as_owner() as stores:
-        stores.database.require_suitable()
-        applied = stores.database.upgrade(on_step=note)
+    with toolbox.open_owner() as database:
+        require_suitable(database)
+        applied = migrations.upgrade(database, on_step=note)
         today = toolbox.now().date()
         months = [
-            *stores.database.attach_months(),
-            *stores.database.ensure_months(first=today, last=last_partitioned_month(today)),
+            *attach_months(database),
+            *ensure_months(database, first=today, last=last_partitioned_month(today)),
         ]
-        wrong = stores.database.sum_wrong_hours_again(since=_month_of(toolbox.now() - DAY))
-        is_new = ensure_pepper(toolbox, stores)
-        made = ensure_logins(toolbox, stores, renews=new_passwords)
-        has_policy = stores.policies.current() is not None
+        wrong = rollups.sum_wrong_hours_again(database, since=_month_of(toolbox.now() - DAY))
+        is_new = _ensure_pepper(toolbox, database)
+        made = _ensure_logins(toolbox, database, renews=new_passwords)
+        has_policy = PolicyStore(database).current() is not None
     record = {
         "applied": applied,
         "partitions": months,
@@ -125,22 +130,21 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     Prints the risks of the server (losses in a crash, rights of every login), each with the SQL
     that mends it.
     """
+    from gateway.storage.administration import require_suitable
+    from gateway.storage.postgres import migrations
+    from gateway.storage.postgres.server_facts import read_facts
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        stores.database.require_suitable()
+    with toolbox.open_admin() as database:
+        require_suitable(database)
         try:
-            pending = stores.database.pending()
+            pending = migrations.pending(database)
         except BadUsage as other:  # a finding of this check, not a wrong use of it
-            show_record(
-                {"database": stores.database.name, "is_current": False, "pending": []}, format
-            )
+            show_record({"database": database.name, "is_current": False, "pending": []}, format)
             note(other.message)
             raise typer.Exit(1) from None
-        checks = [] if pending else list(server_checks(stores.database.server_facts()))
-    show_record(
-        {"database": stores.database.name, "is_current": not pending, "pending": pending}, format
-    )
+        checks = [] if pending else list(server_checks(read_facts(database)))
+    show_record({"database": database.name, "is_current": not pending, "pending": pending}, format)
     for found in checks:
         if found.status is not Status.OK:
             note(f"{found.status.value}: {found.name}: {found.finding}")
@@ -173,9 +177,11 @@ def url(
     A narrower login that Postgres refuses, as after it changed its own password, is an error: no
     other login takes its place.
     """
+    from gateway.storage.postgres.logins import login_problem
+
     toolbox: Toolbox = ctx.obj
     with _held_address(toolbox, purpose) as address:
-        if purpose is not None and (problem := toolbox.machine.login_problem(address)):
+        if purpose is not None and (problem := login_problem(address)):
             raise BadUsage(problem)
         if format is Format.TABLE:
             write(f"{address}\n")
@@ -207,17 +213,20 @@ def _held_address(toolbox: Toolbox, purpose: LoginPurpose | None) -> Iterator[st
         with toolbox.open_address(purpose) as address:
             yield address
     else:
-        with toolbox.open_as_owner() as stores:
-            yield stores.url
+        with toolbox.open_owner() as database:
+            yield database.url
 
 
 def _is_owners(address: str, purpose: LoginPurpose, toolbox: Toolbox) -> bool:
     """Return True if an address has the owner's login because no narrower one was made; False if
     the settings name it.
     """
+    from gateway.storage.postgres.database import user_of
+    from gateway.storage.postgres.embedded import owner_of
+
     if _named(toolbox.options)[purpose] is not None:
         return False
-    return toolbox.machine.user_of(address) == toolbox.machine.owner()
+    return user_of(address) == owner_of(toolbox.options.database_url)
 
 
 def _named(options: Options) -> dict[LoginPurpose, str | None]:
@@ -232,37 +241,40 @@ def _named(options: Options) -> dict[LoginPurpose, str | None]:
     }
 
 
-def ensure_logins(toolbox: Toolbox, stores: Stores, *, renews: bool = False) -> CreatedLogins:
+def _ensure_logins(toolbox: Toolbox, database: Database, *, renews: bool = False) -> CreatedLogins:
     """Create the database logins that are missing, one for each purpose; `renews` gives all of them
     new passwords.
 
     Those that the settings name are made with the passwords in there.
     """
+    from gateway.storage.administration import ensure_logins
 
     options = toolbox.options
     given = {
         purpose: address for purpose, address in _named(options).items() if address is not None
     }
-    return stores.database.ensure_logins(given=given, renews=renews)
+    return ensure_logins(database, options.home, given=given, renews=renews)
 
 
-def ensure_pepper(toolbox: Toolbox, stores: Stores) -> bool:
+def _ensure_pepper(toolbox: Toolbox, database: Database) -> bool:
     """Create the pepper if it is missing, and register it in the database; return True if it is
     new.
 
     If keys exist that were made with another pepper, none is made, because a new one would reject
     them all.
     """
+    from gateway.storage.policy import pepper
+    from gateway.storage.policy.keys import KeyStore
 
     path = toolbox.options.pepper_path
     is_new = not path.exists()
-    if is_new and stores.keys.list_all():
+    if is_new and KeyStore(database).list_all():
         raise BadUsage(
             f"This database has API keys, but their pepper is not at {path}. Restore it there, or "
             "set TOLLGATE_PEPPER_FILE to its path."
         )
-    toolbox.machine.create_pepper()
-    stores.database.register_peppers(toolbox.machine.peppers())
+    pepper.create(path)
+    pepper.register(database, pepper.load(path))
     return is_new
 
 

@@ -37,10 +37,11 @@ def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> No
     live: a gateway holds it, or will when it starts again on its volume. drained: the ledger has
     all of it. lost: its volume will not come back.
     """
+    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        journals = stores.journals.all()
+    with toolbox.open_admin() as database:
+        journals = JournalTable(database).all()
     rows = [
         (str(j.id), j.replica, j.state, j.started_at, j.heartbeat, j.written, j.note)
         for j in journals
@@ -68,20 +69,23 @@ def lose_journal(
     most that it had leased, and `tollgate month status` continues to list it. If the volume is
     found after all, start a gateway on it: its events are booked, and the adjustment is reversed.
     """
+    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must explain the loss. Nothing was changed.")
-    with toolbox.open_stores() as stores:
+    with toolbox.open_admin() as database:
         lost = journal_id_of(journal_id)
         _require_not_held(toolbox, lost)
-        stores.journals.declare_lost(lost, reason=reason.strip())
+        JournalTable(database).declare_lost(lost, reason=reason.strip())
     note(f"Journal {journal_id} is recorded as lost; its leased budget money is booked as spent.")
 
 
 def _require_not_held(toolbox: Toolbox, journal_id: UUID) -> None:
     """Raise `BadUsage` if a gateway that runs on this machine holds the journal."""
-    here = toolbox.machine.journals(lambda *_: None)
+    from gateway.storage.journal import journals_on
+
+    here = journals_on(toolbox.options.journal_path, on_odd=lambda *_: None)
     if any(journal.journal_id == journal_id and journal.is_held for journal in here):
         raise BadUsage(
             f"Journal {journal_id} is held by a gateway that runs on this machine, so it is not "

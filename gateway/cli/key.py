@@ -7,6 +7,8 @@ Every change is audited. `duration` also parses the spans of other commands.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
@@ -24,7 +26,8 @@ from gateway.services.policy.apply import require_current, require_team
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.api_keys import StoredKey
-    from gateway.services.stores import Stores
+    from gateway.storage.policy.keys import KeyStore
+    from gateway.storage.postgres.database import Database
 
 _DURATION = re.compile(r"([1-9][0-9]{0,4})([hdw])")
 _UNITS = {"h": timedelta(hours=1), "d": timedelta(days=1), "w": timedelta(weeks=1)}
@@ -71,20 +74,21 @@ def create(
 
     It is shown once, here, and never stored; gateways accept it within seconds.
     """
+    from gateway.storage.policy.keys import KeyStore
+    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     expires_at = None if expires is None else toolbox.now() + duration(expires)
     if project is not None and not re.fullmatch(PROJECT, project):
         raise BadUsage(f"'{shown(project)}' is no name of a project: {PROJECT_RULE}.")
-    with toolbox.open_stores() as stores:
-        require_team(require_current(stores.policies), team)
-        peppers = toolbox.machine.peppers()
-        stores.database.register_peppers(peppers)
+    with toolbox.open_admin() as database:
+        require_team(require_current(PolicyStore(database)), team)
+        peppers = _registered_peppers(toolbox, database)
         key = mint(toolbox.random_bytes(RANDOM_BYTES))
         record = record_of(
             key, team=team, project=project, expires_at=expires_at, pepper=peppers[0]
         )
-        stores.keys.create(record, created_by=operator_name(), reason=reason)
+        KeyStore(database).create(record, created_by=operator_name(), reason=reason)
     show_record(
         {
             "key": key,
@@ -119,6 +123,7 @@ def rotate(
     Until then both work, so nothing fails while apps are changed over. The new key is shown once,
     here. Budgets, limits and past spending under the old id stay with it.
     """
+    from gateway.storage.policy.keys import KeyStore
 
     toolbox: Toolbox = ctx.obj
     now, wanted = toolbox.now(), _id_in(key_id)
@@ -136,10 +141,9 @@ def rotate(
         )
         return replace(made, is_demo=old.record.is_demo)
 
-    with toolbox.open_stores() as stores:
-        peppers = toolbox.machine.peppers()
-        stores.database.register_peppers(peppers)
-        old, new = stores.keys.rotate(
+    with toolbox.open_admin() as database:
+        peppers = _registered_peppers(toolbox, database)
+        old, new = KeyStore(database).rotate(
             wanted, make=successor, ends_at=ends_at, by=operator_name(), now=now, reason=reason
         )
     record = {
@@ -174,9 +178,9 @@ def pause(
     """
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
-    with toolbox.open_stores() as stores:
-        is_done = stores.keys.pause(wanted, paused_by=operator_name(), reason=reason)
-        stored = _stored_key(stores, wanted)
+    with _open_keys(toolbox) as keys:
+        is_done = keys.pause(wanted, paused_by=operator_name(), reason=reason)
+        stored = keys.require(wanted)
     if not is_done and stored.revoked_at is not None:
         raise BadUsage(f"Key {wanted} is revoked, for good. Nothing was changed.")
     show_record(
@@ -204,9 +208,9 @@ def resume(
     """Accept a paused key again; gateways apply it within seconds."""
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
-    with toolbox.open_stores() as stores:
-        is_done = stores.keys.resume(wanted, reason=reason)
-        stored = _stored_key(stores, wanted)
+    with _open_keys(toolbox) as keys:
+        is_done = keys.resume(wanted, reason=reason)
+        stored = keys.require(wanted)
     if not is_done and stored.revoked_at is not None:
         raise BadUsage(
             f"Key {wanted} is revoked, for good. Make another: tollgate key create "
@@ -237,9 +241,9 @@ def revoke(
     """
     toolbox: Toolbox = ctx.obj
     wanted = _id_in(key_id)
-    with toolbox.open_stores() as stores:
-        was_live = stores.keys.revoke(wanted, revoked_by=operator_name(), reason=reason)
-        stored = _stored_key(stores, wanted)
+    with _open_keys(toolbox) as keys:
+        was_live = keys.revoke(wanted, revoked_by=operator_name(), reason=reason)
+        stored = keys.require(wanted)
     show_record(
         {"key_id": wanted, "team": stored.record.team, "revoked_at": stored.revoked_at}, format
     )
@@ -262,8 +266,8 @@ def list_keys(
     """
     toolbox: Toolbox = ctx.obj
     now = toolbox.now()
-    with toolbox.open_stores() as stores:
-        keys = stores.keys.list_all()
+    with _open_keys(toolbox) as store:
+        keys = store.list_all()
     rows = [
         (
             key.record.key_id,
@@ -333,7 +337,21 @@ def _id_in(text: str) -> str:
     return key_id_of(text) or text.removeprefix("tg_")
 
 
-def _stored_key(stores: Stores, key_id: str) -> StoredKey:
-    """Return a stored API key by its id. Raises `NothingFound`."""
+@contextmanager
+def _open_keys(toolbox: Toolbox) -> Iterator[KeyStore]:
+    """Open the API keys, to be changed or listed."""
+    from gateway.storage.policy.keys import KeyStore
 
-    return stores.keys.require(key_id)
+    with toolbox.open_admin() as database:
+        yield KeyStore(database)
+
+
+def _registered_peppers(toolbox: Toolbox, database: Database) -> tuple[Pepper, ...]:
+    """Return this machine's peppers, the current one first, after the database has recorded them.
+    Raises `BadUsage` if its keys were made with others.
+    """
+    from gateway.storage.policy import pepper
+
+    peppers = pepper.load(toolbox.options.pepper_path)
+    pepper.register(database, peppers)
+    return peppers

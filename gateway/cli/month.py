@@ -26,15 +26,16 @@ from gateway.domain.allocation.reallocation import ReallocationState
 from gateway.domain.ledger.month_close import month_moments
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, OperatorError
-from gateway.reports import DEMO_LEDGER_NOTE
 from gateway.reports.question import month_start
+from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE
 from gateway.services.ledger.billed_hours import billed_spans
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.month_close import BilledSpan, MonthClose
-    from gateway.reports import MonthStatus, Reports
-    from gateway.services.stores import Stores
+    from gateway.reports.month.status import MonthStatus
+    from gateway.reports.reports import Reports
+    from gateway.storage.postgres.database import Database
 
 PROGRESS_EVERY_S = 2.0
 
@@ -73,8 +74,8 @@ def status(
     """
     toolbox: Toolbox = ctx.obj
     wanted = month_start(month) if month else toolbox.now().date().replace(day=1)
-    with toolbox.open_stores() as stores, toolbox.open_reports() as reports:
-        found = reports.month_status(wanted, billed=_billed(toolbox, stores, wanted))
+    with toolbox.open_admin() as database, toolbox.open_reports() as reports:
+        found = reports.month_status(wanted, billed=_billed(toolbox, database, wanted))
         is_demo_ledger = reports.is_demo_ledger()
         _note_proposed(reports, wanted)
     rows = [(check.name, check.status.value, check.finding, check.remedy) for check in found.checks]
@@ -117,10 +118,12 @@ def close(
     oldest month that is not closed. Each open check must be settled or accepted with a reason,
     which is kept. Shows the checks and asks first.
     """
+    from gateway.storage.ledger.months import MonthStore
+
     toolbox: Toolbox = ctx.obj
     wanted, accepted = month_start(month), _accepted(accept or ())
-    with toolbox.open_approving() as stores:
-        billed = _billed(toolbox, stores, wanted)
+    with toolbox.open_approving() as database:
+        billed = _billed(toolbox, database, wanted)
         with toolbox.open_reports() as reports:
             found = reports.month_status(wanted, billed=billed)
             _note_proposed(reports, wanted)
@@ -132,7 +135,7 @@ def close(
             )
         if not yes:
             confirm(f"Close {wanted:%Y-%m}?", done="changed", act="go on")
-        closed = stores.months.close(
+        closed = MonthStore(database).close(
             wanted, billed=billed, accepted=accepted, reason=reason.strip(), on_part=_progress()
         )
     show_record(_record(closed, state="closed"), format)
@@ -170,14 +173,16 @@ def reopen(
     It takes its own late events and adjustments again, and closes as the next version. The figures
     of the version before stay: report --as-closed --close-version N.
     """
+    from gateway.storage.ledger.months import MonthStore
+
     toolbox: Toolbox = ctx.obj
     wanted = month_start(month)
     if not reason.strip():
         raise BadUsage("--reason must say why. Nothing was changed.")
     if not yes:
         confirm(f"Reopen {wanted:%Y-%m}?", done="changed", act="go on")
-    with toolbox.open_approving() as stores:
-        reopened = stores.months.reopen(wanted, reason=reason.strip())
+    with toolbox.open_approving() as database:
+        reopened = MonthStore(database).reopen(wanted, reason=reason.strip())
     show_record(_record(reopened, state="provisional"), format)
     note(f"{wanted:%Y-%m} can change again. Version {reopened.version} is kept.")
 
@@ -198,10 +203,12 @@ def verify(
 
     `differs` names the parts of the hash that changed, and `figures` for the counts and total.
     """
+    from gateway.storage.ledger.months import MonthStore
+
     toolbox: Toolbox = ctx.obj
     wanted = month_start(month)
-    with toolbox.open_approving() as stores:
-        found = stores.months.verify(wanted, on_part=_progress())
+    with toolbox.open_approving() as database:
+        found = MonthStore(database).verify(wanted, on_part=_progress())
     *earlier, newest = found
     state = "provisional" if newest.close.is_reopened else "closed"
     again = {"recomputed_sha256": newest.sha256, "differs": list(newest.differing)}
@@ -221,10 +228,12 @@ def verify(
     note(f"{wanted:%Y-%m} is as it was closed.")
 
 
-def _billed(toolbox: Toolbox, stores: Stores, month: date) -> list[BilledSpan]:
+def _billed(toolbox: Toolbox, database: Database, month: date) -> list[BilledSpan]:
     """Return the GPU hours of a month that the policies declare."""
+    from gateway.storage.policy.policies import PolicyStore
+
     begin, end = month_moments(month)
-    return billed_spans(stores.policies, begin=begin, end=end, now=toolbox.now())
+    return billed_spans(PolicyStore(database).history(), begin=begin, end=end, now=toolbox.now())
 
 
 def _accepted(words: list[str] | tuple[str, ...]) -> dict[str, str]:

@@ -4,6 +4,7 @@ attempt of unknown usage, and dead letters.
 
 from __future__ import annotations
 
+from contextlib import closing
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Annotated
 from uuid import UUID
@@ -73,13 +74,14 @@ def resolve(
     It is booked as an adjustment with your reason and your database login; the event does not
     change. If its month is closed, it is posted to the next open one.
     """
+    from gateway.storage.ledger.adjustments import ResolutionStore
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must give your source. Nothing was booked.")
     stated_cost = _cost(cost)
-    with toolbox.open_stores() as stores:
-        booked = stores.resolutions.resolve(
+    with toolbox.open_admin() as database:
+        booked = ResolutionStore(database).resolve(
             request_id_of(request_id),
             attempt=attempt,
             cost=stated_cost,
@@ -115,10 +117,11 @@ def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> Non
     The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile
     retry`), or a bug.
     """
+    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        letters = stores.letters.waiting()
+    with toolbox.open_admin() as database:
+        letters = DeadLetters(database).waiting()
     rows = [
         (str(one.letter_id), one.recorded_at, _journal_text(one.journal_id), one.error)
         for one in letters
@@ -150,10 +153,17 @@ def retry(
     Their cost is charged to the budgets of their arrival; one of a closed month is posted to the
     next open month. The gateway's login writes the events; yours records the resolution.
     """
+    from gateway.storage.ledger.dead_letters import DeadLetters
+    from gateway.storage.ledger.ledger import Ledger
+
     toolbox: Toolbox = ctx.obj
     only = None if letter is None else letter_id_of(letter)
-    with toolbox.open_stores() as stores, toolbox.open_booking() as booking:
-        tried = list(book(stores.letters, booking.ledger, only=only))
+    with (
+        toolbox.open_admin() as database,
+        toolbox.open_booking() as booking,
+        closing(Ledger(booking)) as ledger,
+    ):
+        tried = list(book(DeadLetters(database), ledger, only=only))
     if only is not None and not tried:
         raise _unknown_letter(only)
     rows = [
@@ -185,13 +195,14 @@ def dismiss(
 
     It is kept, with your reason and your login.
     """
+    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
         raise BadUsage("--reason must explain why no team is charged. Nothing was changed.")
     letter_id = letter_id_of(letter)
-    with toolbox.open_stores() as stores:
-        if not stores.letters.close(letter_id, resolution=reason.strip()):
+    with toolbox.open_admin() as database:
+        if not DeadLetters(database).close(letter_id, resolution=reason.strip()):
             raise _unknown_letter(letter_id)
     note(f"Record {letter_id} is closed: no team is charged for it.")
 

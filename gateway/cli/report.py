@@ -32,29 +32,21 @@ from gateway.cli.terminal.output import (
 from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
 from gateway.domain.money import format_unit_cost, format_usd, in_place_of_dollars, usd_from_nusd
 from gateway.errors import NothingFound
-from gateway.reports import (
-    REPORTS,
-    TIME,
-    ColumnKind,
-    Dimension,
-    arithmetic,
-    ask,
-    receipt_to_json,
-)
-from gateway.reports.question import month_of
+from gateway.reports.dimensions import TIME, Dimension
+from gateway.reports.json_and_csv import receipt_to_json
+from gateway.reports.question import ask, month_of
+from gateway.reports.receipts.receipt import arithmetic
+from gateway.reports.registry import REPORTS
+from gateway.reports.report import ColumnKind
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.reports import (
-        AttemptReceipt,
-        Cell,
-        Column,
-        Question,
-        Receipt,
-        Report,
-        ReportKind,
-        Reports,
-    )
+    from gateway.reports.question import Question
+    from gateway.reports.receipts.attempt import AttemptReceipt
+    from gateway.reports.receipts.receipt import Receipt
+    from gateway.reports.report import Cell, Column, Report
+    from gateway.reports.report_kind import ReportKind
+    from gateway.reports.reports import Reports
 
 MOST_NAMES = 20  # listed if another one was requested
 PAGE_ROWS = 100  # of a table for people

@@ -12,8 +12,10 @@ import typer
 from gateway.cli.terminal.output import Format, FormatOption, note, print_json, write
 from gateway.cli.terminal.report_file import OutOption, print_export, require_writable, write_file
 from gateway.errors import BadUsage
-from gateway.reports import Export, MeasuredDemand, Report, WhatIf, ask
-from gateway.reports.question import month_of
+from gateway.reports.question import ask, month_of
+from gateway.reports.report import Export, Report
+from gateway.reports.selfhost.demand import MeasuredDemand
+from gateway.reports.selfhost.versus_api import WhatIf
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

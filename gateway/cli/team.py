@@ -19,6 +19,7 @@ from gateway.services.policy.apply import require_current, require_team
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.api_keys import KeyRecord
+    from gateway.domain.policy.policy import PolicyVersion
 
 ROUTE_COLUMNS = ("route", "aliases", "allowed", "denied")
 BUDGET_COLUMNS = (
@@ -45,9 +46,8 @@ app = typer.Typer(
 def list_teams(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """List the teams with their cost centre, data class, routes and number of live keys."""
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        policy = require_current(stores.policies).policy
-        keys = [record.team for record in stores.keys.live() if _is_usable(record, toolbox)]
+    version, usable = _policy_and_usable_keys(toolbox)
+    policy, keys = version.policy, [record.team for record in usable]
     today = toolbox.now().date()
     rows = [
         (
@@ -82,10 +82,9 @@ def show_team(
     CSV has only the routes.
     """
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        version = require_current(stores.policies)
-        found = require_team(version, team)
-        keys = [r.key_id for r in stores.keys.live() if r.team == team and _is_usable(r, toolbox)]
+    version, usable = _policy_and_usable_keys(toolbox)
+    found = require_team(version, team)
+    keys = [record.key_id for record in usable if record.team == team]
     today = toolbox.now().date()
     record: dict[str, Any] = {
         "team": found.name,
@@ -197,6 +196,18 @@ def _table(columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
     return Table(columns, [tuple(record[column] for column in columns) for record in records])
 
 
-def _is_usable(key: KeyRecord, toolbox: Toolbox) -> bool:
-    """Return True if a key is neither paused nor expired."""
-    return not key.is_paused and (key.expires_at is None or key.expires_at > toolbox.now())
+def _policy_and_usable_keys(toolbox: Toolbox) -> tuple[PolicyVersion, list[KeyRecord]]:
+    """Return the policy in force, and the keys that are neither paused nor expired."""
+    from gateway.storage.policy.keys import KeyStore
+    from gateway.storage.policy.policies import PolicyStore
+
+    with toolbox.open_admin() as database:
+        version = require_current(PolicyStore(database))
+        live = KeyStore(database).live()
+    now = toolbox.now()
+    usable = [
+        key
+        for key in live
+        if not key.is_paused and (key.expires_at is None or key.expires_at > now)
+    ]
+    return version, usable

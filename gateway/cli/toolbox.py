@@ -1,5 +1,9 @@
-"""Declares the dependencies that commands receive (settings as plain values; openers of stores,
-reports and files); `gateway.composition` builds them.
+"""Declares the dependencies that commands share: settings as plain values, openers of the database
+in each role and of reports, and the ways to a policy's deployments; `gateway.composition` builds
+them.
+
+A command makes the store that it uses over the opened database. It imports the store in a function:
+SQLAlchemy takes longer than the rest of a group's `--help`.
 """
 
 from __future__ import annotations
@@ -10,23 +14,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
-from uuid import UUID
-
-from gateway.domain.checks import Check
-from gateway.domain.ledger.journals import LocalJournal
-from gateway.domain.logins import LoginPurpose
-from gateway.domain.policy.api_keys import Pepper
-from gateway.domain.policy.policy import Deployment, PolicyVersion
-from gateway.reports import Reports
-from gateway.services.stores import PriceList, ProbeNotes, Stores
 
 if TYPE_CHECKING:
+    from gateway.domain.logins import LoginPurpose
+    from gateway.domain.policy.policy import Deployment, PolicyVersion
+    from gateway.reports.reports import Reports
+    from gateway.services.deployments.engine_probes import ProbeNotes
     from gateway.services.deployments.engine_status import EngineStatus
+    from gateway.storage.postgres.database import Database
 
-SecretOf = Callable[[Deployment], str | None]
-CredentialProblem = Callable[[Deployment], str | None]
-LoadPage = Callable[[Deployment, str], str | None]
-InspectEngines = Callable[[PolicyVersion, ProbeNotes, float], Sequence["EngineStatus"]]
+SecretOf = Callable[["Deployment"], str | None]
+CredentialProblem = Callable[["Deployment"], str | None]
+LoadPage = Callable[["Deployment", str], str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,48 +62,45 @@ class ServeOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
-    """What commands read or write on this machine, without a database."""
+class DeploymentCredentials:
+    """The credentials of deployments on this machine, for `doctor`, `policy plan` and `engine
+    calibrate`.
+    """
 
-    price_list: Callable[[], PriceList]
-    peppers: Callable[[], tuple[Pepper, ...]]  # raises `BadUsage`
-    create_pepper: Callable[[], None]  # does nothing if there is one
-    # Called with what cannot be read.
-    journals: Callable[[Callable[[UUID, OSError], None]], Sequence[LocalJournal]]
-    database_folder: Callable[[], Path]  # of the embedded Postgres
-    dashboard_secrets: tuple[Path, ...]  # where sign-in is set up; the last one wins
-    require_own_secret: Callable[[Path], None]  # raises `BadUsage` for a file of the home
-    home_checks: Callable[[], Sequence[Check]]  # owner and mode of home and secrets
     secret_of: SecretOf  # raises `UpstreamAuth`
     secret_problem: CredentialProblem  # reads the secrets alone
     identity_problem: CredentialProblem  # fetches one token or key of the platform's identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineAccess:
+    """The ways to ask an engine directly, for `doctor` and `engine status`."""
+
     load_page: LoadPage  # reads an engine's page; None without an answer
-    inspect_engines: InspectEngines  # asks each engine; rates over so many seconds, or all (0)
-    mail_problem: Callable[[], str | None] | None  # signs in to the mail server; None without one
-    user_of: Callable[[str], str | None]  # of a database's address
-    login_problem: Callable[[str], str | None]  # why Postgres refuses the login of an address
-    owner: Callable[[], str | None]  # the user who owns the tables
+    # Asks each engine; rates over so many seconds, or all (0).
+    inspect: Callable[[PolicyVersion, ProbeNotes, float], Sequence[EngineStatus]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """The openers of stores, reports and files that the composition root gives to commands.
+    """The settings and openers that the composition root gives to commands.
 
     Opening may start the embedded Postgres; closing may stop it.
     """
 
     options: Options
-    machine: Machine
-    open_stores: Callable[[], AbstractContextManager[Stores]]  # in the administration role
-    open_entering: Callable[[], AbstractContextManager[Stores]]  # entries for approval
-    open_approving: Callable[[], AbstractContextManager[Stores]]  # approvals, and months
-    # Only for migrations and the logins.
-    open_as_owner: Callable[[], AbstractContextManager[Stores]]
-    # In the gateway's role, which writes events.
-    open_booking: Callable[[], AbstractContextManager[Stores]]
+    # The database in a role, if the login may act in it.
+    open_admin: Callable[[], AbstractContextManager[Database]]  # administration
+    open_entering: Callable[[], AbstractContextManager[Database]]  # entries for approval
+    open_approving: Callable[[], AbstractContextManager[Database]]  # approvals, and months
+    open_booking: Callable[[], AbstractContextManager[Database]]  # the gateway's, to write events
+    open_owner: Callable[[], AbstractContextManager[Database]]  # only for migrations and logins
     open_reports: Callable[[], AbstractContextManager[Reports]]
-    # Of the database, by the login for one purpose.
+    # The database's address, by the login for one purpose.
     open_address: Callable[[LoginPurpose], AbstractContextManager[str]]
+    credentials: DeploymentCredentials
+    engines: EngineAccess
+    mail_problem: Callable[[], str | None] | None  # signs in to the mail server; None without one
     serve: Callable[[ServeOptions], None]
     now: Callable[[], datetime]
     random_bytes: Callable[[int], bytes]

@@ -1,7 +1,8 @@
 """Declares the protocols that services require from adapters: upstreams, providers, token counts,
-journals, event ledger, budget leases and clock.
+journals, event ledger, budget leases, list prices and clock.
 
-`providers` and `storage` implement them. `stores.py` has the protocols of the stores.
+`providers` and `storage` implement them. A protocol that one service alone needs is declared beside
+it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from uuid import UUID
 from gateway.domain.budgets.budgets import SliceAsk, SliceGranted
 from gateway.domain.ledger.records import Intent, Written
 from gateway.domain.ledger.usage_event import Key, UsageEvent
+from gateway.domain.places.regions import UNKNOWN
 from gateway.domain.policy.policy import Deployment
+from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.settlement import Counted
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import Request, RequestBody
@@ -298,6 +301,15 @@ class BudgetLeaseStore(Protocol):
 
         Raises `DatabaseUnavailable`, `LeasesLost`, `AsksRefused`.
         """
+
+
+class BuiltinPrices(Protocol):
+    """The bundled price list; `storage.policy.price_list.builtin_price` implements it."""
+
+    def __call__(
+        self, *, provider: str, model: str, base_url: str, region: str = UNKNOWN, at: datetime
+    ) -> Price | None:
+        """Return the list price of a model at a moment and place, None if it has none."""
 
 
 class Clock(Protocol):

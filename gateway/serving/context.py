@@ -14,7 +14,7 @@ from gateway.composition import ServingStores
 from gateway.domain.ids import RANDOM_BYTES, uuid7
 from gateway.domain.policy.api_keys import Pepper
 from gateway.domain.policy.policy import PolicyVersion
-from gateway.reports import Reports
+from gateway.reports.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.settings import Settings

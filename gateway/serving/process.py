@@ -15,7 +15,7 @@ from gateway.api.metrics_page import serving_metrics
 from gateway.api.server import serve_until_stopped
 from gateway.composition import ServingStores
 from gateway.domain.policy.api_keys import Pepper
-from gateway.reports import Reports
+from gateway.reports.reports import Reports
 from gateway.services.ports import Clock
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import Loop

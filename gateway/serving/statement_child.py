@@ -13,7 +13,8 @@ import msgspec
 from gateway.composition import open_reports
 from gateway.domain.reports.schedule import file_name
 from gateway.errors import NothingFound, TollgateError
-from gateway.reports import StatementFormat, StatementQuestion, statement_file
+from gateway.reports.statements.files import StatementFormat, statement_file
+from gateway.reports.statements.statement import StatementQuestion
 from gateway.serving.statements import Made, Wanted
 from gateway.settings import Settings
 

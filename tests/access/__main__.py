@@ -18,8 +18,8 @@ from tempfile import TemporaryDirectory
 
 from sqlalchemy import text
 
-from gateway import reports
-from gateway.reports import WHOLE_ORGANISATION, Reports, Scope
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION, Scope
 from gateway.storage.postgres import migrations
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres
@@ -59,8 +59,8 @@ def main() -> int:
         home.chmod(0o711)
         server = stack.enter_context(EmbeddedPostgres(home))
         urls = [_filled(server.start(), name) for name in ("planted", "twin")]
-        seen = stack.enter_context(reports.open_reports(urls[0], scope=Scope.of_teams(OWN)))
-        twin = stack.enter_context(reports.open_reports(urls[1], scope=WHOLE_ORGANISATION))
+        seen = stack.enter_context(open_reports(urls[0], scope=Scope.of_teams(OWN)))
+        twin = stack.enter_context(open_reports(urls[1], scope=WHOLE_ORGANISATION))
         problems = _ask(seen, twin, given.requests, given.seed)
         owner = Database(urls[0])
         survived = [name for name in MUTATED if not _is_found(owner, seen, twin, name, given.seed)]

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway import reports
-from gateway.reports import WHOLE_ORGANISATION, Reports, Scope
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION, Scope
 from gateway.storage.postgres.database import Database
 from tests.access.planted import OWN, fill
 from tests.postgres import _Database
@@ -38,12 +38,12 @@ def twin_url(postgres_url: str, migrated_template: str) -> Iterator[str]:
 @pytest.fixture(scope="package")
 def seen(planted_url: str) -> Iterator[Reports]:
     """Yield the reports as the readers of the own teams see them."""
-    with reports.open_reports(planted_url, scope=Scope.of_teams(OWN)) as opened:
+    with open_reports(planted_url, scope=Scope.of_teams(OWN)) as opened:
         yield opened
 
 
 @pytest.fixture(scope="package")
 def twin(twin_url: str) -> Iterator[Reports]:
     """Yield the reports of the twin, of every row."""
-    with reports.open_reports(twin_url, scope=WHOLE_ORGANISATION) as opened:
+    with open_reports(twin_url, scope=WHOLE_ORGANISATION) as opened:
         yield opened

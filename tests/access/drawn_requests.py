@@ -15,21 +15,15 @@ from random import Random
 from typing import Any
 
 from gateway.errors import OperatorError
-from gateway.reports import (
-    ADJUSTMENTS,
-    EVENTS,
-    REPORTS,
-    UNALLOCATED,
-    Dataset,
-    Dimension,
-    FocusVersion,
-    Report,
-    Reports,
-    ask,
-    csv_lines,
-    focus_export,
-    to_json,
-)
+from gateway.reports.dimensions import UNALLOCATED, Dimension
+from gateway.reports.exports.focus.columns import FocusVersion
+from gateway.reports.exports.focus.focus import focus_export
+from gateway.reports.exports.rows import ADJUSTMENTS, EVENTS
+from gateway.reports.json_and_csv import csv_lines, to_json
+from gateway.reports.question import ask
+from gateway.reports.registry import REPORTS
+from gateway.reports.report import Dataset, Report
+from gateway.reports.reports import Reports
 from tests.access.planted import FOREIGN, MARK, NOW, OWN, planted_ids
 from tests.storage.factories import request_id
 

@@ -9,7 +9,9 @@ from random import Random
 import pytest
 from sqlalchemy import text
 
-from gateway.reports import NO_TEAM, WHOLE_ORGANISATION, Reports, Scope, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
+from gateway.reports.scope import NO_TEAM, WHOLE_ORGANISATION, Scope
 from gateway.storage.postgres.database import Database
 from tests.access.drawn_requests import draw, problem_of
 from tests.access.planted import FOREIGN, OWN, planted_ids

@@ -19,7 +19,8 @@ from gateway.domain.money import usd_from_nusd
 from gateway.domain.policy.cost_centres import shares_on
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.main import build_toolbox
-from gateway.reports import Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.settings import Settings
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.adjustments import resolve

@@ -20,7 +20,9 @@ from sqlalchemy import text
 from gateway.domain.allocation.currency import new_rate
 from gateway.errors import BadUsage, OperatorError
 from gateway.main import build_toolbox
-from gateway.reports import REPORTS, Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.registry import REPORTS
+from gateway.reports.reports import Reports
 from gateway.settings import Settings
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.ledger import rollups

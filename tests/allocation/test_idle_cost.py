@@ -16,7 +16,8 @@ from sqlalchemy import text
 from gateway.domain.policy.allocation import allocation_of
 from gateway.domain.policy.idle_cost import IdleRule
 from gateway.errors import PolicyRejected
-from gateway.reports import Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.postgres.database import Database
 from gateway.wire.parsed_policy import parse
 from gateway.wire.policy import effective

@@ -16,7 +16,9 @@ import psycopg
 import pytest
 
 from gateway.main import build_toolbox
-from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.settings import Settings
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database

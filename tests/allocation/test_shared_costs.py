@@ -15,7 +15,9 @@ from gateway.domain.allocation.currency import new_rate
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.pricing import Line, Price, Rate
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
-from gateway.reports import Cell, Report, Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.report import Cell, Report
+from gateway.reports.reports import Reports
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.ledger import rollups
 from gateway.storage.policy.prices import PriceStore

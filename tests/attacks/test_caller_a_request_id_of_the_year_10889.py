@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 
 from gateway.domain.ids import has_moment
-from gateway.reports import Reports
+from gateway.reports.reports import Reports
 from tests.reports.conftest import finance
 from tests.unit.edge.test_plain_endpoints import MINE, World
 

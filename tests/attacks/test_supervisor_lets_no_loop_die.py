@@ -15,12 +15,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from gateway import reports
 from gateway.api.edge import Drain
 from gateway.api.large_bodies import LargeBodies
 from gateway.api.request_slots import RequestSlots
 from gateway.composition import ServingStores
 from gateway.main import SystemClock
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.services.snapshot.snapshot import SnapshotHolder
 from gateway.services.supervisor import FIRST_PAUSE_S
 from gateway.serving.context import ProcessContext, request_ids
@@ -55,7 +56,7 @@ async def serving(
     database = Database(database_url, role="tollgate_gateway", limit_s=SERVING_LIMIT_S)
     clock, metrics = SystemClock(), Metrics()
     settings = Settings(home=home, journal_max_bytes=32 * 2**20)
-    with reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as opened:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as opened:
         stores = ServingStores(
             database=database,
             keys=KeyStore(database),

@@ -23,7 +23,7 @@ def many_projects() -> None:
     from decimal import Decimal
 
     from dashboard.tables import show_report
-    from gateway.reports import Column, ColumnKind, Dataset, Report
+    from gateway.reports.report import Column, ColumnKind, Dataset, Report
 
     names = [f"usd_{number}" for number in range(12)]
     report = Report(

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.domain.pricing.pricing import Line, cost_nusd
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
-from gateway.reports import REPORTS
+from gateway.reports.registry import REPORTS
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli

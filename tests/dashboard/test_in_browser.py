@@ -13,7 +13,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from dashboard.display import money
-from gateway import reports
+from gateway.reports.question import ask
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from tests.dashboard.browser import (
     NEEDS_BROWSER,
     click_button,
@@ -60,9 +62,9 @@ def test_the_pages_show_the_figures_of_the_report(
     nano-dollar; the total is on both pages.
     """
     write(*(random_event(number, rng) for number in range(60)))
-    with reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as finance:
-        month = f"{finance.run('months', reports.ask()).records()[0]['month']:%Y-%m}"
-        report = finance.run("spend", reports.ask(month=month))
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as finance:
+        month = f"{finance.run('months', ask()).records()[0]['month']:%Y-%m}"
+        report = finance.run("spend", ask(month=month))
         total = report.total["total_usd"]
     assert isinstance(total, Decimal)
 

@@ -7,7 +7,7 @@ from datetime import date
 import pytest
 
 from dashboard.views.books.statements import file_name
-from gateway.reports import StatementFormat
+from gateway.reports.statements.files import StatementFormat
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import Write, events_page, page, teams_page, texts
 from tests.policy.test_policy_names import HARD

@@ -16,7 +16,7 @@ from dashboard import charts, display
 from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.reports import Column, ColumnKind
+from gateway.reports.report import Column, ColumnKind
 from gateway.storage.deployments.engine_samples import EngineSamples
 from gateway.storage.ledger.adjustments import resolve
 from gateway.storage.ledger.demo_organisations import DemoOrganisationTable

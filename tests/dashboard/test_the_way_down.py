@@ -14,14 +14,9 @@ from dashboard.shell import changes, period, ranked
 from dashboard.shell.choices import Choices
 from dashboard.shell.period import Period
 from dashboard.shell.viewer import localised
-from gateway.reports import (
-    BadUsage,
-    Column,
-    ColumnKind,
-    Dataset,
-    Report,
-    ask,
-)
+from gateway.errors import BadUsage
+from gateway.reports.question import ask
+from gateway.reports.report import Column, ColumnKind, Dataset, Report
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import Write, events_page, latency_page, page, teams_page, texts
 from tests.storage.factories import event

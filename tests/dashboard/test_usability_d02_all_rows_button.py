@@ -8,7 +8,7 @@ import csv
 from collections.abc import Callable
 
 from dashboard.source import whole_csv
-from gateway.reports import ask
+from gateway.reports.question import ask
 from tests.dashboard.conftest import Open
 from tests.dashboard.test_pages import events_page, page
 from tests.storage.factories import event, request_id

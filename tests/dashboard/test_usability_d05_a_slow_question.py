@@ -9,7 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from gateway.errors import DatabaseTooSlow
-from gateway.reports import WHOLE_ORGANISATION, open_reports
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at

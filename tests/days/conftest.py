@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from gateway.cli.app import build_app
 from gateway.composition import toolbox_of
-from gateway.reports import Reports
+from gateway.reports.reports import Reports
 from gateway.settings import Settings
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.embedded import EmbeddedPostgres

@@ -19,8 +19,11 @@ from dashboard.shell.period import Period
 from gateway.domain.calendar_months import last_month, next_month
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
-from gateway.reports import Dataset, Report, ask, ask_statement
+from gateway.reports.question import ask
+from gateway.reports.report import Dataset, Report
+from gateway.reports.statements.statement import ask_statement
 from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.ledger.months import MonthStore
 from tests.days.conftest import Calendar
 from tests.storage.factories import event
 
@@ -117,8 +120,8 @@ def test_every_door_has_the_same_change(
     if not written.events:  # January, which is closed; late facts of it are of February
         days = [datetime(2027, 1, 1, 3, tzinfo=UTC) + timedelta(days=n) for n in range(31)]
         write(calendar, written, days, rng)
-        with calendar.toolbox.open_stores() as stores:
-            stores.months.close(JANUARY, billed=(), accepted=_ACCEPTED)
+        with calendar.toolbox.open_admin() as database:
+            MonthStore(database).close(JANUARY, billed=(), accepted=_ACCEPTED)
     moments = [
         moment.replace(second=0) - timedelta(minutes=rng.randrange(75 * 24 * 60)) for _ in range(90)
     ]

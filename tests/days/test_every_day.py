@@ -16,7 +16,7 @@ from gateway.cli.checks.ledger import ledger_checks
 from gateway.domain.budgets.budgets import BudgetPeriod, period_at
 from gateway.domain.calendar_months import last_month
 from gateway.domain.checks import Status
-from gateway.reports import Question, ask
+from gateway.reports.question import Question, ask
 from gateway.services.ledger.partitions import PartitionKeeper
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
@@ -72,8 +72,8 @@ async def test_a_ledger_lives_through_the_moment(calendar: Calendar, moment: dat
         ).one()
     month = moment.date().replace(day=1)
     assert tuple(posted) == (month, f"tollgate.usage_events_{month:%Y_%m}")
-    with calendar.toolbox.open_stores() as stores:
-        found = {check.name: check.status for check in ledger_checks(calendar.toolbox, stores)}
+    with calendar.toolbox.open_admin() as database:
+        found = {check.name: check.status for check in ledger_checks(calendar.toolbox, database)}
     assert found.items() >= {"partitions": Status.OK, "dead letters": Status.OK}.items()
 
     today = moment.date().isoformat()

@@ -9,9 +9,12 @@ from pathlib import Path
 
 import psycopg
 
-from gateway import reports
-from gateway.reports import EVENTS, Cell, ask, file_writer
-from gateway.reports.exports.rows import BATCH
+from gateway.reports.exports.rows import BATCH, EVENTS
+from gateway.reports.files.report_file import file_writer
+from gateway.reports.question import ask
+from gateway.reports.report import Cell, Export
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.storage.factories import event
@@ -44,7 +47,7 @@ def fill(url: str, first: int, count: int) -> None:
 def peak_bytes(url: str, name: str) -> tuple[int, int]:
     """Return the number of exported rows and the most memory that Python held for them."""
     with (
-        reports.open_reports(url, scope=reports.WHOLE_ORGANISATION) as opened,
+        open_reports(url, scope=WHOLE_ORGANISATION) as opened,
         opened.export_ledger(EVENTS, ask(limit=None)) as export,
     ):
         seen = 0
@@ -56,7 +59,7 @@ def peak_bytes(url: str, name: str) -> tuple[int, int]:
                 yield row
 
         tracemalloc.start()
-        counted = reports.Export(report=export.export.report, rows=rows())
+        counted = Export(report=export.export.report, rows=rows())
         file_writer(Path(name))(counted, Nothing())
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()

@@ -19,14 +19,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet, types
 
-from gateway import reports
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind
-from gateway.reports import ADJUSTMENTS as EXPORTED_ADJUSTMENTS
-from gateway.reports import EVENTS as EXPORTED_EVENTS
-from gateway.reports import FocusVersion, Question, ask, focus_export
-from gateway.reports.exports.focus.columns import COLUMNS
+from gateway.reports.exports.focus.columns import COLUMNS, FocusVersion
+from gateway.reports.exports.focus.focus import focus_export
+from gateway.reports.exports.rows import ADJUSTMENTS as EXPORTED_ADJUSTMENTS
+from gateway.reports.exports.rows import EVENTS as EXPORTED_EVENTS
+from gateway.reports.question import Question, ask
 from gateway.reports.report import ColumnKind
+from gateway.reports.reports import Reports
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 from tests.allocation.applied_policies import apply, centre
@@ -40,9 +41,7 @@ V1_2 = focus_export(FocusVersion.V1_2, is_billed_elsewhere=False)
 ADDING_UP = ("usage", "adjustment")
 
 
-def rows(
-    opened: reports.Reports, question: Question, since: str | None = None
-) -> list[dict[str, Any]]:
+def rows(opened: Reports, question: Question, since: str | None = None) -> list[dict[str, Any]]:
     """Return the rows of an export by column."""
     names = [column.name for column in V1_2.columns]
     with opened.export_ledger(V1_2, question, since=since) as export:
@@ -82,7 +81,7 @@ def filled(database: Database) -> Database:
     ),
 )
 def test_usage_and_adjustments_are_the_total_of_the_report(
-    filled: Database, finance: reports.Reports, time: dict[str, str], where: dict[str, str | None]
+    filled: Database, finance: Reports, time: dict[str, str], where: dict[str, str | None]
 ) -> None:
     """Finance compares the warehouse with the report: to the nano-dollar, for any question."""
     asked = ask(**time, where=where, limit=None)  # type: ignore[arg-type]  # texts by name
@@ -94,7 +93,7 @@ def test_usage_and_adjustments_are_the_total_of_the_report(
 
 @pytest.mark.parametrize("share", ["0.7", "0.333333333", "0.5"])
 def test_each_cost_centre_has_what_the_report_says(
-    database: Database, finance: reports.Reports, rng: Random, share: str
+    database: Database, finance: Reports, rng: Random, share: str
 ) -> None:
     """The export booked all of a shared team on one cost centre; exactly, with any shares."""
     first, second = Decimal(share), Decimal(rng.randrange(1, 10**8)) / 10**9
@@ -135,9 +134,7 @@ def test_each_cost_centre_has_what_the_report_says(
         assert both == reported.get(name, 0)
 
 
-def test_quantities_are_shared_as_the_money_is(
-    database: Database, finance: reports.Reports
-) -> None:
+def test_quantities_are_shared_as_the_money_is(database: Database, finance: Reports) -> None:
     """A row whose money is 30 % of its quantity at its rate looks like a discount."""
     apply(
         database,
@@ -154,7 +151,7 @@ def test_quantities_are_shared_as_the_money_is(
     ]
 
 
-def test_idle_gpu_time_has_rows_of_its_own(filled: Database, finance: reports.Reports) -> None:
+def test_idle_gpu_time_has_rows_of_its_own(filled: Database, finance: Reports) -> None:
     """A bill's parts add up to it, and the shares of one bill to 1."""
     asked = ask(first="2026-11-20", last="2026-11-21", limit=None)
     found = rows(finance, asked)
@@ -175,7 +172,7 @@ def test_idle_gpu_time_has_rows_of_its_own(filled: Database, finance: reports.Re
 
 
 def test_credits_and_later_corrections_are_named_as_such(
-    filled: Database, finance: reports.Reports
+    filled: Database, finance: Reports
 ) -> None:
     """FOCUS has words for them, and tools filter by these."""
     found = rows(finance, ask(month="2026-11", limit=None))
@@ -190,9 +187,7 @@ def test_credits_and_later_corrections_are_named_as_such(
     assert all(row["EffectiveCost"] < 0 for row in credits)
 
 
-def test_an_incremental_export_adds_what_came_since(
-    database: Database, finance: reports.Reports
-) -> None:
+def test_an_incremental_export_adds_what_came_since(database: Database, finance: Reports) -> None:
     """All exports from watermark to watermark together are the whole."""
     fill(database, count=20, rng=Random(3))
     with finance.export_ledger(V1_2, ask(limit=None), since="0") as first:

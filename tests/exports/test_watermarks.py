@@ -12,10 +12,13 @@ from typing import Any
 import psycopg
 import pytest
 
-from gateway import reports
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import BadUsage, NothingFound
-from gateway.reports import ADJUSTMENTS, EVENTS, ExportKind, ask
+from gateway.reports.exports.export import ExportKind
+from gateway.reports.exports.rows import ADJUSTMENTS, EVENTS
+from gateway.reports.question import ask
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.ledger.adjustments import expire_holds
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres import migrations
@@ -39,7 +42,7 @@ class Warehouse:
     def load(self) -> list[str]:
         """Load the new rows, and return their keys."""
         with (
-            reports.open_reports(self.url, scope=reports.WHOLE_ORGANISATION) as opened,
+            open_reports(self.url, scope=WHOLE_ORGANISATION) as opened,
             opened.export_ledger(self.kind, EVERY, since=self.since) as export,
         ):
             new = [str(row[0]) for row in export.export.rows]

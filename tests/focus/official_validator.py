@@ -16,8 +16,12 @@ from xml.etree import ElementTree
 import pytest
 from pyarrow import parquet
 
-from gateway import reports
-from gateway.reports import FocusVersion, ask, file_writer, focus_export
+from gateway.reports.exports.focus.columns import FocusVersion
+from gateway.reports.exports.focus.focus import focus_export
+from gateway.reports.files.report_file import file_writer
+from gateway.reports.question import ask
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.postgres.database import Database
 from tests.exports.ledger_of_every_kind import fill
 
@@ -61,7 +65,7 @@ def exported(database: Database, database_url: str, tmp_path: Path) -> Path:
     path = tmp_path / "focus.parquet"
     kind = focus_export(FocusVersion.V1_2, is_billed_elsewhere=False)
     with (
-        reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as opened,
+        open_reports(database_url, scope=WHOLE_ORGANISATION) as opened,
         opened.export_ledger(kind, ask(limit=None)) as export,
         path.open("wb") as file,
     ):

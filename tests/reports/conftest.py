@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gateway import reports
 from gateway.domain.ledger.usage_event import UsageEvent
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database
 
@@ -26,7 +27,7 @@ def write(database: Database) -> Write:
 
 
 @pytest.fixture
-def finance(database_url: str) -> Iterator[reports.Reports]:
+def finance(database_url: str) -> Iterator[Reports]:
     """The reports of this test's database."""
-    with reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION) as opened:
+    with open_reports(database_url, scope=WHOLE_ORGANISATION) as opened:
         yield opened

@@ -9,8 +9,7 @@ from random import Random
 
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from gateway.reports import TIME, UNALLOCATED, Dimension
-from gateway.reports.dimensions import Split, TagKey
+from gateway.reports.dimensions import TIME, UNALLOCATED, Dimension, Split, TagKey
 from tests.storage.factories import NOON, event
 
 # Names that SQL, JSON, Markdown or a spreadsheet could take for something else.

@@ -14,12 +14,14 @@ from sqlalchemy import text
 from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import usd_from_nusd
-from gateway.reports import UNALLOCATED, Dataset, Dimension, Reports, ask
-from gateway.reports.dimensions import TagKey
+from gateway.reports.dimensions import UNALLOCATED, Dimension, TagKey
+from gateway.reports.question import ask
 from gateway.reports.questions.latency import MEASURES as LATENCIES
 from gateway.reports.questions.overview import MEASURES as OVERVIEW
 from gateway.reports.questions.spend import MEASURES as SPEND
 from gateway.reports.questions.unsettled import SUSPECT, WHY
+from gateway.reports.report import Dataset
+from gateway.reports.reports import Reports
 from gateway.reports.sources.aggregate import source_of
 from gateway.reports.sources.facts import source_for
 from gateway.storage.ledger import rollups

@@ -17,7 +17,10 @@ from sqlalchemy import text
 from gateway.domain.budgets.budgets import Account, BudgetKind, BudgetPeriod, BudgetScope, Hold
 from gateway.domain.budgets.demo import DEMO_BUDGETS
 from gateway.domain.money import nusd_from_usd
-from gateway.reports import BadUsage, Reports, ask, to_csv, to_json, usage_me_to_json
+from gateway.errors import BadUsage
+from gateway.reports.json_and_csv import to_csv, to_json, usage_me_to_json
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.services.demo_teams import TEAMS
 from gateway.storage.budgets.budgets import BudgetLeaseTable, BudgetStore
 from gateway.storage.postgres.database import Database

@@ -10,7 +10,8 @@ import pytest
 from gateway.domain.deployments.engine_sample import EngineSample
 from gateway.domain.deployments.engine_signals import EngineSignals, Histogram
 from gateway.errors import BadUsage
-from gateway.reports import Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.deployments.engine_samples import EngineSamples
 from gateway.storage.postgres.database import Database
 from tests import factories

@@ -9,8 +9,9 @@ import pytest
 
 from gateway.domain.forecasting.daily import History
 from gateway.errors import BadUsage
-from gateway.reports import Reports, ask
 from gateway.reports.forecasts.forecast import forecast_of, total_of
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

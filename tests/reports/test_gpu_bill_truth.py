@@ -28,7 +28,8 @@ from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import nusd_from_usd, usd_from_nusd
 from gateway.domain.pricing.tokens import UsageSource
 from gateway.errors import BadUsage
-from gateway.reports import Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.deployments.gpu_bills import GpuBillStore
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database

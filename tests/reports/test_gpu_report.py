@@ -18,7 +18,9 @@ from gateway.domain.policy.policy import PolicyVersion
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import BadUsage
-from gateway.reports import Reports, ask, to_json
+from gateway.reports.json_and_csv import to_json
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.deployments.engine_samples import EngineSamples
 from gateway.storage.postgres.database import Database
 from tests import factories

@@ -14,7 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
-from gateway.reports import Dimension, Reports, ask
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

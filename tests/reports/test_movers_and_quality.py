@@ -11,7 +11,10 @@ from sqlalchemy import text
 
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.pricing.tokens import UsageSource
-from gateway.reports import BadUsage, Dimension, Reports, ask
+from gateway.errors import BadUsage
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.adjustments import resolve
 from gateway.storage.postgres.database import Database

@@ -8,11 +8,11 @@ from itertools import chain
 
 from sqlalchemy import text
 
-from gateway import reports
 from gateway.domain.operation import Operation
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.domain.routing.replay import Alike, PastSpend
 from gateway.reports.report import Dataset
+from gateway.reports.reports import Reports
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event
@@ -30,7 +30,7 @@ FEATURES = {
 
 
 def test_an_attempt_is_read_with_all_that_its_decision_depended_on(
-    finance: reports.Reports, write: Write
+    finance: Reports, write: Write
 ) -> None:
     """A lost input would be missing in the decision."""
     usage = TokenUsage(input_tokens=1000, output_tokens=50, audio_input_tokens=10)
@@ -80,7 +80,7 @@ def test_an_attempt_is_read_with_all_that_its_decision_depended_on(
 
 
 def test_attempts_come_in_time_and_the_last_of_a_request_is_known(
-    finance: reports.Reports, write: Write
+    finance: Reports, write: Write
 ) -> None:
     """Budgets are walked in this order, and a request that was tried twice must not be counted
     twice.
@@ -107,9 +107,7 @@ def test_attempts_come_in_time_and_the_last_of_a_request_is_known(
         assert len(list(chain.from_iterable(past.requests()))) == 1
 
 
-def test_an_unknown_cost_is_null_and_its_hold_is_shown(
-    finance: reports.Reports, write: Write
-) -> None:
+def test_an_unknown_cost_is_null_and_its_hold_is_shown(finance: Reports, write: Write) -> None:
     """Unknown is never zero."""
     write(
         event(
@@ -126,16 +124,14 @@ def test_an_unknown_cost_is_null_and_its_hold_is_shown(
     assert (request.cost_nusd, request.held_nusd, request.usage) == (None, 77, TokenUsage())
 
 
-def test_speeds_are_medians_by_deployment(finance: reports.Reports, write: Write) -> None:
+def test_speeds_are_medians_by_deployment(finance: Reports, write: Write) -> None:
     """An unmeasured time is not zero."""
     write(*(event(number, ttft_s=number / 10, tpot_s=None) for number in (1, 2, 9)))
     with finance.past_traffic(since=NOON - HOUR, until=NOON + HOUR) as past:
         assert past.speeds() == {"gpt-eu": (0.2, None)}
 
 
-def test_earlier_spending_is_summed_by_quarter_hours(
-    finance: reports.Reports, write: Write
-) -> None:
+def test_earlier_spending_is_summed_by_quarter_hours(finance: Reports, write: Write) -> None:
     """Every time zone's midnight is at one; unknown costs count at their hold."""
     early = NOON - timedelta(minutes=50)
     write(
@@ -153,9 +149,7 @@ def test_earlier_spending_is_summed_by_quarter_hours(
         ]
 
 
-def test_grants_are_known_by_account_and_period(
-    finance: reports.Reports, database: Database
-) -> None:
+def test_grants_are_known_by_account_and_period(finance: Reports, database: Database) -> None:
     """They raise the limit of their period under any policy."""
     with database.begin() as connection:
         connection.execute(
@@ -170,7 +164,7 @@ def test_grants_are_known_by_account_and_period(
         assert past.grants() == {("payments/day", int(NOON.timestamp())): 11}
 
 
-def test_recent_traffic_is_by_team_and_route(finance: reports.Reports, write: Write) -> None:
+def test_recent_traffic_is_by_team_and_route(finance: Reports, write: Write) -> None:
     """A plan names the recent users of a removed part."""
     write(
         event(1),

@@ -12,8 +12,11 @@ from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.reports import Dataset, Reports, arithmetic, receipt_to_json
+from gateway.reports.json_and_csv import receipt_to_json
 from gateway.reports.receipts.attempt import AttemptReceipt
+from gateway.reports.receipts.receipt import arithmetic
+from gateway.reports.report import Dataset
+from gateway.reports.reports import Reports
 from tests.reports.conftest import Write
 from tests.storage.factories import event, request_id
 

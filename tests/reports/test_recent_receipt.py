@@ -18,7 +18,10 @@ from gateway.domain.ids import occurred_at
 from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.reports import PriceFact, Reports, receipt_of_events, receipt_to_json
+from gateway.reports.json_and_csv import receipt_to_json
+from gateway.reports.receipts.attempt import PriceFact
+from gateway.reports.receipts.receipt import receipt_of_events
+from gateway.reports.reports import Reports
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

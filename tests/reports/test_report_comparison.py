@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.pricing.tokens import TokenUsage
-from gateway.reports import BadUsage, Reports, ask
-from gateway.reports.question import Question
+from gateway.errors import BadUsage
+from gateway.reports.question import Question, ask
 from gateway.reports.questions.why import Spending, explained
+from gateway.reports.reports import Reports
 from gateway.storage.ledger import adjustments
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

@@ -13,17 +13,12 @@ import pytest
 
 from gateway.domain.ledger.usage_event import Outcome
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
-from gateway.errors import NothingFound
-from gateway.reports import (
-    REPORTS,
-    BadUsage,
-    Dataset,
-    Reports,
-    ask,
-    to_csv,
-    to_json,
-    usage_me_to_json,
-)
+from gateway.errors import BadUsage, NothingFound
+from gateway.reports.json_and_csv import to_csv, to_json, usage_me_to_json
+from gateway.reports.question import ask
+from gateway.reports.registry import REPORTS
+from gateway.reports.report import Dataset
+from gateway.reports.reports import Reports
 from gateway.reports.sources.gpu_days import IDLE_UNKNOWN
 from tests.reports.conftest import Write
 from tests.storage.factories import NOON, event

@@ -18,7 +18,9 @@ import pytest
 from pyarrow import decimal128, parquet, timestamp
 
 from gateway.errors import BadUsage
-from gateway.reports import Cell, Column, ColumnKind, Export, Report, file_writer, to_json
+from gateway.reports.files.report_file import file_writer
+from gateway.reports.json_and_csv import to_json
+from gateway.reports.report import Cell, Column, ColumnKind, Export, Report
 
 MOMENT = datetime(2026, 11, 20, 13, 5, 2, 123_000, tzinfo=UTC)
 REPORT = Report(

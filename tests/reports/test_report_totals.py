@@ -17,8 +17,10 @@ from sqlalchemy import text
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.tokens import UsageSource
-from gateway.reports import UNALLOCATED, Cell, Dimension, Reports, ask
-from gateway.reports.dimensions import Split, TagKey
+from gateway.reports.dimensions import UNALLOCATED, Dimension, Split, TagKey
+from gateway.reports.question import ask
+from gateway.reports.report import Cell
+from gateway.reports.reports import Reports
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

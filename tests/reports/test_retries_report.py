@@ -5,7 +5,8 @@ from __future__ import annotations
 from decimal import Decimal
 
 from gateway.domain.ledger.usage_event import Outcome
-from gateway.reports import Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

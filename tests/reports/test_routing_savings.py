@@ -11,8 +11,9 @@ from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage
-from gateway.reports import Dimension, Reports, ask
-from gateway.reports.dimensions import Split
+from gateway.reports.dimensions import Dimension, Split
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.reports.sources.aggregate import OF_EVENTS
 from gateway.storage.ledger import rollups
 from gateway.storage.policy.prices import PriceStore

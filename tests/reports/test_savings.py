@@ -21,7 +21,9 @@ from gateway.domain.pricing.pricing import (
     lines,
 )
 from gateway.domain.pricing.tokens import TokenKind, TokenUsage, UsageSource
-from gateway.reports import Dimension, Reports, ask
+from gateway.reports.dimensions import Dimension
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.policy.prices import PriceStore
 from gateway.storage.postgres.database import Database
 from tests.reports.conftest import Write

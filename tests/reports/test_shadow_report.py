@@ -7,7 +7,8 @@ from typing import Any
 from uuid import uuid4
 
 from gateway.domain.routing.refusal_count_key import RefusalCountKey
-from gateway.reports import Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.budgets.refusals import RefusalStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.postgres.database import Database

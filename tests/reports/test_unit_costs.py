@@ -13,8 +13,10 @@ from gateway.domain.ledger.usage_event import Outcome, UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.pricing import Line
 from gateway.domain.pricing.tokens import TokenKind
-from gateway.reports import UNALLOCATED, Cell, Dimension, Reports, ask
-from gateway.reports.dimensions import Split, TagKey
+from gateway.reports.dimensions import UNALLOCATED, Dimension, Split, TagKey
+from gateway.reports.question import ask
+from gateway.reports.report import Cell
+from gateway.reports.reports import Reports
 from gateway.reports.sources.aggregate import OF_EVENTS
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database

@@ -11,7 +11,8 @@ import streamlit as st
 from dashboard.display import inert
 from dashboard.downloads import csv_button
 from gateway.domain.checks import Check, Status
-from gateway.reports import Column, ColumnKind, Dataset, MonthStatus, Report
+from gateway.reports.month.status import MonthStatus
+from gateway.reports.report import Column, ColumnKind, Dataset, Report
 
 MOST_REASON_CHARS = 500
 ICONS = {Status.WARN: ":material/warning:", Status.FAIL: ":material/error:"}

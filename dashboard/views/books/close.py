@@ -19,7 +19,10 @@ from dashboard.shell.period import MONTH, NAMES, Period
 from dashboard.source import answer, month_status
 from dashboard.tables import show_report
 from dashboard.views.books import checklist, exports, reallocations, statements
-from gateway.reports import BadUsage, Dataset, MonthStatus, Report, ask
+from gateway.errors import BadUsage
+from gateway.reports.month.status import MonthStatus
+from gateway.reports.question import ask
+from gateway.reports.report import Dataset, Report
 
 MOST_REASON_CHARS = 500
 STATES = {

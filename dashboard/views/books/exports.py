@@ -10,14 +10,11 @@ import streamlit as st
 
 from dashboard.downloads import MOST_ATTEMPTS
 from dashboard.source import export_file
-from gateway.reports import (
-    ADJUSTMENTS,
-    EVENTS,
-    ExportKind,
-    FocusVersion,
-    ask,
-    focus_export,
-)
+from gateway.reports.exports.export import ExportKind
+from gateway.reports.exports.focus.columns import FocusVersion
+from gateway.reports.exports.focus.focus import focus_export
+from gateway.reports.exports.rows import ADJUSTMENTS, EVENTS
+from gateway.reports.question import ask
 
 FORMATS = {"CSV": "csv", "CSV, compressed": "csv.gz", "Parquet": "parquet", "Excel": "xlsx"}
 MIME = {

@@ -12,7 +12,8 @@ from dashboard.downloads import csv_button
 from dashboard.finance.changes import BooksChange, offer
 from dashboard.source import reallocations
 from dashboard.tables import show_report
-from gateway.reports import Column, ColumnKind, Dataset, Reallocation, Report
+from gateway.reports.allocation.reallocations import Reallocation
+from gateway.reports.report import Column, ColumnKind, Dataset, Report
 
 MOST_REASON_CHARS = 500
 PROPOSED = "proposed"

@@ -12,7 +12,9 @@ from dashboard.shell.choices import Choices
 from dashboard.shell.period import Period
 from dashboard.source import statement
 from gateway.domain.names import file_part
-from gateway.reports import UNALLOCATED, Dataset, Dimension, StatementFormat
+from gateway.reports.dimensions import UNALLOCATED, Dimension
+from gateway.reports.report import Dataset
+from gateway.reports.statements.files import StatementFormat
 
 MIME = {StatementFormat.PDF: "application/pdf", StatementFormat.HTML: "text/html"}
 NEEDS_PDF = "fpdf"

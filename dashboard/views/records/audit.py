@@ -18,7 +18,7 @@ from dashboard.shell.choices import Choices
 from dashboard.source import answer, audit_chain
 from dashboard.tables import show_report
 from dashboard.views.records.pickers import pick, rows_with
-from gateway.reports import Dataset, Report
+from gateway.reports.report import Dataset, Report
 
 SHOWN = ("at", "action", "subject", "operator", "db_user", "reason")
 MOST_ACTS = 1_000  # of one page of the report

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from gateway.reports import Report
+from gateway.reports.report import Report
 
 
 def values_of(report: Report, name: str) -> list[str]:

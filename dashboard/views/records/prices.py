@@ -17,7 +17,8 @@ from dashboard.shell.choices import Choices
 from dashboard.source import answer
 from dashboard.tables import show_report
 from dashboard.views.records.pickers import rows_with, values_of
-from gateway.reports import Cell, Dataset, Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Cell, Dataset, Report
 
 STATES = {"Current": "current", "Coming": "coming", "Past": "past"}
 EMPTY = {

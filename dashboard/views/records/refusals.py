@@ -16,7 +16,8 @@ from dashboard.shell.choices import Choices
 from dashboard.source import answer
 from dashboard.tables import show_report
 from dashboard.views.records.pickers import values_of
-from gateway.reports import Dataset, Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Dataset, Report
 
 # Refused requests have a caller, a route and a time, and no cost.
 SPLITS = (Dimension.TEAM, Dimension.PROJECT, Dimension.KEY, Dimension.ROUTE)

@@ -21,7 +21,8 @@ from dashboard.source import answer, residency_evidence
 from dashboard.tables import show_cells, show_report
 from dashboard.views.records.pickers import rows_with, values_of
 from gateway.domain.residency.attempt_verification import Doubt
-from gateway.reports import Cell, Dataset, Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Cell, Dataset, Report
 
 APPLIES = Applies(
     filters=(

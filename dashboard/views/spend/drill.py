@@ -35,7 +35,8 @@ from dashboard.shell.look import choose_look
 from dashboard.shell.ranked import MOST_ROWS, show_ranked
 from dashboard.source import answer, newest_event
 from dashboard.tables import MOST_LISTED
-from gateway.reports import UNALLOCATED, Cell, Dimension, Report
+from gateway.reports.dimensions import UNALLOCATED, Dimension
+from gateway.reports.report import Cell, Report
 
 LONG_DAYS = 100  # a longer time is drawn by month
 MOST_POINTS = 20_000  # of a chart over time: more groups are drawn as bars

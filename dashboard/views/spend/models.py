@@ -18,7 +18,8 @@ from dashboard.shell.leading import MODELS
 from dashboard.source import answer
 from dashboard.tables import show_cells, show_report
 from dashboard.views.spend.drill import Drill, show_drill
-from gateway.reports import Cell, Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Cell, Report
 
 SAVINGS = (
     "input_tokens",

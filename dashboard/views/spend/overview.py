@@ -35,7 +35,9 @@ from dashboard.shell.ranked import first_of, ranked, rest_of
 from dashboard.source import answer, newest_event
 from dashboard.tables import show_cells
 from dashboard.views.budgets import USED_UP, WITHIN, outlook
-from gateway.reports import Cell, ComparedPeriod, Comparison, Dimension, Report
+from gateway.domain.reports.comparison import ComparedPeriod, Comparison
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Cell, Report
 
 MOST_MOVERS, MOST_SHARES, MOST_BUDGETS = 8, 8, 5
 LONGEST_CHART_DAYS = 100

@@ -16,7 +16,8 @@ from dashboard.shell.leading import TEAMS
 from dashboard.source import answer
 from dashboard.tables import show_report
 from dashboard.views.spend.drill import Drill, show_drill
-from gateway.reports import Dimension, Report
+from gateway.reports.dimensions import Dimension
+from gateway.reports.report import Report
 
 REASONS = ("change_usd", "volume_usd", "price_usd", "other_usd", "total_usd", "previous_usd")
 

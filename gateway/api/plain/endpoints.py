@@ -21,7 +21,7 @@ from gateway.domain.checks import Check
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.request.request import Caller
 from gateway.domain.routing.replay import Place
-from gateway.reports import Reports
+from gateway.reports.reports import Reports
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.limits.limiter import LimitStatus
 from gateway.services.limits.own_reads import OwnReads

@@ -9,7 +9,7 @@ from fastapi.responses import Response
 
 from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.domain.budgets.limits import Limits
-from gateway.reports import usage_me_to_json
+from gateway.reports.json_and_csv import usage_me_to_json
 from gateway.services.limits.limiter import LimitStatus, LimitUsage
 
 

@@ -15,7 +15,9 @@ from gateway.api.plain.endpoints import PlainEndpoints
 from gateway.domain.ids import has_moment, occurred_at
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.errors import DatabaseUnavailable, InvalidRequest, NotSupported, Unavailable
-from gateway.reports import PriceFact, Receipt, for_caller, receipt_of_events, receipt_to_json
+from gateway.reports.json_and_csv import receipt_to_json
+from gateway.reports.receipts.attempt import PriceFact
+from gateway.reports.receipts.receipt import Receipt, for_caller, receipt_of_events
 
 PENDING_FOR = timedelta(seconds=60)  # a receipt may still be on its way for this long
 SKEW = timedelta(seconds=5)  # another replica's clock may be ahead by this much

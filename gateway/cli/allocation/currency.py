@@ -52,6 +52,8 @@ def add(
     No entry is ever edited: a second rate from the same day replaces the first one in reports. A
     month that is closed keeps its rates.
     """
+    from gateway.storage.allocation.currencies import CurrencyStore
+
     toolbox: Toolbox = ctx.obj
     rate = new_rate(
         currency=currency,
@@ -59,8 +61,8 @@ def add(
         usd_per_unit=_rate(usd_per_unit),
         source=source,
     )
-    with toolbox.open_stores() as stores:
-        stores.currencies.add(rate)
+    with toolbox.open_admin() as database:
+        CurrencyStore(database).add(rate)
     show_record(
         {
             "currency": rate.currency,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from gateway.cli.toolbox import Toolbox
-    from gateway.reports import Reallocation
+    from gateway.reports.allocation.reallocations import Reallocation
 
 COLUMNS = (
     "reallocation_id",
@@ -74,6 +74,8 @@ def add(
     """Propose to move cost from one cost centre to another. Nothing is booked until another
     database login approves it.
     """
+    from gateway.storage.allocation.reallocations import ReallocationStore
+
     toolbox: Toolbox = ctx.obj
     require_begun(month_start(month), today=toolbox.now().date())
     entry = new_reallocation(
@@ -83,8 +85,8 @@ def add(
         amount_usd=_amount(amount_usd),
         reason=reason,
     )
-    with toolbox.open_entering() as stores:
-        reallocation_id = stores.reallocations.add(entry)
+    with toolbox.open_entering() as database:
+        reallocation_id = ReallocationStore(database).add(entry)
     show_record(
         {"reallocation_id": str(reallocation_id), "state": str(ReallocationState.PROPOSED)}, format
     )
@@ -114,6 +116,8 @@ def approve(
     author's. A closed month never changes: then the adjustments go to the oldest month that is not
     closed. A second approval changes nothing.
     """
+    from gateway.storage.allocation.reallocations import ReallocationStore
+
     toolbox: Toolbox = ctx.obj
     wanted = reallocation_id_of(reallocation)
     if not reason.strip():
@@ -123,8 +127,8 @@ def approve(
         note(_sentence(entry))
         if not yes:
             confirm("Approve it?", done="booked", act="approve")
-    with toolbox.open_approving() as stores:
-        approved = stores.reallocations.approve(wanted, reason=reason.strip())
+    with toolbox.open_approving() as database:
+        approved = ReallocationStore(database).approve(wanted, reason=reason.strip())
     show_record(
         {
             "reallocation_id": str(wanted),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ from gateway.errors import BadUsage, NothingFound
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.audit_chain import AuditAct
+    from gateway.storage.policy.audit import AuditLog
 
 MOST_SHOWN = 1000  # in a rewritten chain every row is wrong
 SAY_EVERY_S = 2.0
@@ -79,8 +81,7 @@ def verify(
 
     toolbox: Toolbox = ctx.obj
     walk = ChainWalk(_read_heads(head or (), head_file))
-    with toolbox.open_stores() as stores:
-        log = stores.audit
+    with _open_log(toolbox) as log:
         found = walk.findings(_with_progress(log.rows(), log.count()))
         shown = list(islice(found, MOST_SHOWN))
         left_out = sum(1 for _ in found)
@@ -109,8 +110,8 @@ def head(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        found = stores.audit.head()
+    with _open_log(toolbox) as log:
+        found = log.head()
     if found is None:
         raise NothingFound("The audit log is empty: nothing was administered yet.")
     if format is Format.TABLE:
@@ -149,8 +150,8 @@ def list_acts(
 
     toolbox: Toolbox = ctx.obj
     begin = None if has_all else toolbox.now() - duration(since)
-    with toolbox.open_stores() as stores:
-        acts = stores.audit.acts(since=begin, action=action, subject=subject)
+    with _open_log(toolbox) as log:
+        acts = log.acts(since=begin, action=action, subject=subject)
     if format is Format.JSON:
         print_json(
             [{name: getattr(act, name) for name in (*COLUMNS, *PROOF_COLUMNS)} for act in acts]
@@ -233,3 +234,12 @@ def _show_findings(
         show(Table(("seq", "what"), rows), format, empty="")
     if left_out:
         note(f"… and {left_out:,} more")
+
+
+@contextmanager
+def _open_log(toolbox: Toolbox) -> Iterator[AuditLog]:
+    """Open the audit log, to be read."""
+    from gateway.storage.policy.audit import AuditLog
+
+    with toolbox.open_admin() as database:
+        yield AuditLog(database)

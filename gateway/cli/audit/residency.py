@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from gateway.domain.policy.policy import PolicyVersion
     from gateway.domain.policy.stored_policy import StoredPolicy
     from gateway.domain.residency.ejection import Ejection
-    from gateway.reports import ResidencyMonth
-    from gateway.services.stores import AuditTrail
+    from gateway.reports.records.residency_month import ResidencyMonth
+    from gateway.storage.policy.audit import AuditLog
 
 DOUBT_COLUMNS = ("day", "deployment", "data_class", "policy_version", "attempts", "why")
 
@@ -119,14 +119,18 @@ def residency(
 
 
 def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
-    """Read a team's month from reports and stores, verify it, and return the report's content."""
+    """Read a team's month from reports and tables, verify it, and return the report's content."""
+    from gateway.storage.deployments.ejections import EjectionStore
+    from gateway.storage.policy.audit import AuditLog
+    from gateway.storage.policy.policies import PolicyStore
+
     first = datetime.combine(month, time(), UTC)
     next_first = datetime.combine(next_month(month), time(), UTC)
     with toolbox.open_reports() as reports:
         past = reports.residency_month(team=team, first=first, next_first=next_first)
-    with toolbox.open_stores() as stores:
+    with toolbox.open_admin() as database:
         numbers = {one.policy_version for one in past.sent}
-        history = stores.policies.history()
+        history = PolicyStore(database).history()
         if not past.sent:
             _require_known(team, history)
         versions = _readable_versions([stored for stored in history if stored.version in numbers])
@@ -135,8 +139,8 @@ def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
             for stored in history
             if stored.version in numbers or first <= stored.applied_at < next_first
         ]
-        ejections = stores.ejections.between(first, next_first)
-        chain = _checked_chain(stores.audit)
+        ejections = EjectionStore(database).between(first, next_first)
+        chain = _checked_chain(AuditLog(database))
     return _Evidence(
         team=team,
         month=month,
@@ -176,7 +180,7 @@ def _readable_versions(stored: Sequence[StoredPolicy]) -> Mapping[int, PolicyVer
     return found
 
 
-def _checked_chain(log: AuditTrail) -> _Chain:
+def _checked_chain(log: AuditLog) -> _Chain:
     """Return the result of verifying the whole audit log's hash chain."""
     walk = ChainWalk()
     findings = list(walk.findings(log.rows()))

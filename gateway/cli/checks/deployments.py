@@ -21,7 +21,7 @@ from gateway.errors import RequestError
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from gateway.cli.toolbox import CredentialProblem, LoadPage, Machine, SecretOf
+    from gateway.cli.toolbox import CredentialProblem, LoadPage, SecretOf, Toolbox
 
 NEVER_RESOLVES = ".invalid"  # RFC 2606 §2; the demo policy's forbidden place
 _IDENTITY_REMEDY = (
@@ -32,20 +32,21 @@ _TRUST_REMEDY = "have it renewed, or put its authority into SSL_CERT_FILE, here 
 
 
 def deployment_checks(
-    version: PolicyVersion, machine: Machine, *, is_demo: bool
+    version: PolicyVersion, toolbox: Toolbox, *, is_demo: bool
 ) -> Iterator[Check]:
     """Yield the checks of each deployment's secret, identity and connection, and of the load of
     each engine that can be reached.
     """
     from concurrent.futures import ThreadPoolExecutor
 
+    credentials = toolbox.credentials
     deployments = list(version.policy.deployments.values())
     for deployment in deployments:
         if deployment.secret_references:
-            yield _secret(deployment, machine.secret_problem)
+            yield _secret(deployment, credentials.secret_problem)
     with ThreadPoolExecutor(max_workers=16) as pool:
-        yield from _identities(deployments, machine.identity_problem, pool)
-        reach = partial(_reach_check, secret_of=machine.secret_of, is_demo=is_demo)
+        yield from _identities(deployments, credentials.identity_problem, pool)
+        reach = partial(_reach_check, secret_of=credentials.secret_of, is_demo=is_demo)
         reached = list(pool.map(reach, deployments))
         yield from reached
         engines = [
@@ -53,7 +54,7 @@ def deployment_checks(
             for one, check in zip(deployments, reached, strict=True)
             if one.is_self_hosted and check.status is Status.OK
         ]
-        yield from pool.map(partial(_load_check, page_of=machine.load_page), engines)
+        yield from pool.map(partial(_load_check, page_of=toolbox.engines.load_page), engines)
 
 
 def _secret(deployment: Deployment, problem_of: CredentialProblem) -> Check:

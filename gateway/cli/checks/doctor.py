@@ -28,10 +28,18 @@ from gateway.domain.words import host_and_port
 from gateway.errors import BadUsage, DatabaseUnavailable, PolicyRejected, UnsuitableDatabase
 from gateway.services.policy.apply import prices_of, unpriced, version_of
 from gateway.services.policy.place_changes import place_changes
+from gateway.storage.administration import clock_skew_s, require_suitable, too_powerful
+from gateway.storage.policy import pepper
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres import logins, migrations
+from gateway.storage.postgres.database import Database, user_of
+from gateway.storage.postgres.home_checks import home_checks
+from gateway.storage.postgres.server_facts import read_facts
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
-    from gateway.services.stores import Stores
 
 SKEW_WARN_S, SKEW_FAIL_S = 1.0, 30.0
 PLACE_NEWS = timedelta(days=30)  # a price that changed with its place is named for so long
@@ -58,12 +66,14 @@ def doctor(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """
     toolbox: Toolbox = ctx.obj
     checks = [
-        *_faults_named("home", toolbox.machine.home_checks),
+        *_faults_named(
+            "home", lambda: home_checks(toolbox.options.home, toolbox.options.pepper_path)
+        ),
         *_faults_named("journals", lambda: journal_checks(toolbox)),
     ]
     try:
-        with toolbox.open_stores() as stores:
-            checks += _database_checks(toolbox, stores)
+        with toolbox.open_admin() as database:
+            checks += _database_checks(toolbox, database)
     except OSError as fault:
         checks.append(_named("database", fault))
     except (UnsuitableDatabase, BadUsage) as wrong:
@@ -108,11 +118,11 @@ def _named(name: str, fault: OSError) -> Check:
     )
 
 
-def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+def _database_checks(toolbox: Toolbox, database: Database) -> Iterator[Check]:
     """Yield the checks that need Postgres; only the first ones if migrations are pending."""
-    stores.database.require_suitable()
-    pending = stores.database.pending()
-    yield _database(toolbox, stores)
+    require_suitable(database)
+    pending = migrations.pending(database)
+    yield _database(toolbox, database)
     if pending:
         yield Check(
             "migrations",
@@ -122,33 +132,33 @@ def _database_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         )
         return  # every further check would fail for the same reason
     yield Check("migrations", Status.OK, "the tables are those of this version")
-    yield from server_checks(stores.database.server_facts())
-    yield _administration(stores)
-    yield from _logins(toolbox, stores)
+    yield from server_checks(read_facts(database))
+    yield _administration(database)
+    yield from _logins(toolbox, database)
     for check in (_pepper, _clock):
-        yield from _own_error_as_finding(check, toolbox, stores)
-    yield from ledger_checks(toolbox, stores)
-    version, policy_check = _policy(stores)
+        yield from _own_error_as_finding(check, toolbox, database)
+    yield from ledger_checks(toolbox, database)
+    version, policy_check = _policy(database)
     yield policy_check
     if version is not None:
-        yield from deployment_checks(version, toolbox.machine, is_demo=_is_demo(stores))
-        yield from _prices(version, toolbox, stores)
+        yield from deployment_checks(version, toolbox, is_demo=_is_demo(database))
+        yield from _prices(version, toolbox, database)
         yield from _mail(version, toolbox)
-        yield unlisted_check(toolbox, stores, version.policy)
+        yield unlisted_check(toolbox, database, version.policy)
 
 
-def _database(toolbox: Toolbox, stores: Stores) -> Check:
+def _database(toolbox: Toolbox, database: Database) -> Check:
     """Check that Postgres answers, and that it lets the gateway's own login in, not this command's
     alone.
     """
-    answers = f"answers at {stores.database.name}"
-    problem = _login_problem(toolbox, stores, LoginPurpose.GATEWAY)
+    answers = f"answers at {database.name}"
+    problem = _login_problem(toolbox, database, LoginPurpose.GATEWAY)
     if problem is None:
         return Check("database", Status.OK, answers)
     return Check("database", Status.FAIL, f"{answers}, but not to the gateway: {problem}")
 
 
-def _login_problem(toolbox: Toolbox, stores: Stores, purpose: LoginPurpose) -> str | None:
+def _login_problem(toolbox: Toolbox, database: Database, purpose: LoginPurpose) -> str | None:
     """Return why the login for a purpose cannot work, with the remedy; None if it can, and in a
     container that has no address for it.
     """
@@ -156,9 +166,7 @@ def _login_problem(toolbox: Toolbox, stores: Stores, purpose: LoginPurpose) -> s
         return None
     try:
         with toolbox.open_address(purpose) as address:
-            return stores.database.role_problem(address, purpose) or toolbox.machine.login_problem(
-                address
-            )
+            return logins.role_problem(database, address, purpose) or logins.login_problem(address)
     except BadUsage as refused:
         return refused.message
 
@@ -180,29 +188,29 @@ def _given(options: Options) -> dict[LoginPurpose, str | None]:
 
 
 def _own_error_as_finding(
-    check: Callable[[Toolbox, Stores], Check], toolbox: Toolbox, stores: Stores
+    check: Callable[[Toolbox, Database], Check], toolbox: Toolbox, database: Database
 ) -> Iterator[Check]:
     """Run a check and yield its result; a `BadUsage` that it raises becomes a failed check."""
     try:
-        yield check(toolbox, stores)
+        yield check(toolbox, database)
     except BadUsage as wrong:
         yield Check(check.__name__.strip("_"), Status.FAIL, wrong.message)
 
 
-def _pepper(toolbox: Toolbox, stores: Stores) -> Check:
+def _pepper(toolbox: Toolbox, database: Database) -> Check:
     """Check that this machine's pepper belongs to the database's API keys. Raises `BadUsage` if
     not.
     """
     path = toolbox.options.pepper_path
-    stores.database.check_peppers(toolbox.machine.peppers())
+    pepper.check(database, pepper.load(path))
     return Check("pepper", Status.OK, f"{path} belongs to this database")
 
 
-def _administration(stores: Stores) -> Check:
+def _administration(database: Database) -> Check:
     """Check the role that commands act in, and warn if it has all rights of the owner: one mistake
     can then do more damage.
     """
-    login, role = stores.database.acts_as()
+    login, role = database.acts_as()
     if role == "tollgate_admin":
         return Check("administration", Status.OK, f"commands run as {role} (login {login})")
     finding = (
@@ -213,23 +221,22 @@ def _administration(stores: Stores) -> Check:
     )
 
 
-def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+def _logins(toolbox: Toolbox, database: Database) -> Iterator[Check]:
     """Check the login for each purpose, and warn of one that is a superuser or the owner: it may
     drop triggers and change booked events.
     """
-
     users: dict[str, list[str]] = {}
     for purpose in LoginPurpose:
         if not _has_address(toolbox.options, purpose):
             continue
-        problem = _login_problem(toolbox, stores, purpose)
+        problem = _login_problem(toolbox, database, purpose)
         if problem is not None:
             if purpose is not LoginPurpose.GATEWAY:  # the line `database` has that of the gateway
                 yield Check("logins", Status.FAIL, f"the login for {purpose}: {problem}")
             continue
         with toolbox.open_address(purpose) as address:
-            users.setdefault(str(toolbox.machine.user_of(address)), []).append(purpose.value)
-    found = stores.database.too_powerful(users)
+            users.setdefault(str(user_of(address)), []).append(purpose.value)
+    found = too_powerful(database, users)
     for user, is_superuser in found:
         power = "a superuser" if is_superuser else "the owner of the tables or a member of it"
         finding = f"the login for {', '.join(users[user])} is {user}, {power}"
@@ -240,9 +247,9 @@ def _logins(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
         )
 
 
-def _clock(toolbox: Toolbox, stores: Stores) -> Check:
+def _clock(toolbox: Toolbox, database: Database) -> Check:
     """Compare this machine's clock with the database's: warn over 1 s, fail over 30 s."""
-    skew_s = stores.database.clock_skew_s(toolbox.now)
+    skew_s = clock_skew_s(database, toolbox.now)
     finding = f"the database's clock is {abs(skew_s):.3f} s {'ahead' if skew_s > 0 else 'behind'}"
     if abs(skew_s) > SKEW_FAIL_S:
         return Check("clock", Status.FAIL, finding, "run a time service (chrony) on both machines")
@@ -251,11 +258,11 @@ def _clock(toolbox: Toolbox, stores: Stores) -> Check:
     return Check("clock", Status.OK, finding)
 
 
-def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
+def _policy(database: Database) -> tuple[PolicyVersion | None, Check]:
     """Check the policy in force; return its version, None if there is none that this release can
     read.
     """
-    stored = stores.policies.current()
+    stored = PolicyStore(database).current()
     if stored is None:
         return None, Check(
             "policy", Status.FAIL, "none was applied yet", "tollgate policy apply FILE"
@@ -272,14 +279,12 @@ def _policy(stores: Stores) -> tuple[PolicyVersion | None, Check]:
     return version, Check("policy", Status.OK, f"version {stored.version}{demo}: {count}")
 
 
-def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+def _prices(version: PolicyVersion, toolbox: Toolbox, database: Database) -> Iterator[Check]:
     """Yield a failed check for each deployment without a price, or one good check for all; and a
     warning for each whose place changes its price, or is not known.
     """
-    book = stores.prices.book(version.policy.deployments.values())
-    prices = prices_of(
-        version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
-    )
+    book = PriceStore(database).book(version.policy.deployments.values())
+    prices = prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
     for name in unpriced(version.policy, prices):
         yield Check(
             f"price {name}",
@@ -291,14 +296,17 @@ def _prices(version: PolicyVersion, toolbox: Toolbox, stores: Stores) -> Iterato
         )
     if version.policy.deployments and not unpriced(version.policy, prices):
         yield Check("prices", Status.OK, f"all {len(prices)} deployment(s) have one")
-    yield from _place_prices(prices, toolbox, stores)
+    yield from _place_prices(prices, toolbox, database)
 
 
-def _place_prices(prices: Mapping[str, Price], toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+def _place_prices(
+    prices: Mapping[str, Price], toolbox: Toolbox, database: Database
+) -> Iterator[Check]:
     """Yield a warning for each deployment whose list price changes with its place at the next
     start, did so lately, or is an estimate.
     """
-    for name, change in place_changes(stores.prices.charged(prices), prices):
+    stored = PriceStore(database)
+    for name, change in place_changes(stored.charged(prices), prices):
         yield Check(
             f"price {name}",
             Status.WARN,
@@ -308,7 +316,7 @@ def _place_prices(prices: Mapping[str, Price], toolbox: Toolbox, stores: Stores)
     for name, price in prices.items():
         if price.factor == 1 and not price.is_estimated:
             continue
-        charged = stores.prices.in_force(name, limit=2)
+        charged = stored.in_force(name, limit=2)
         if len(charged) == 2 and charged[0].valid_from > toolbox.now() - PLACE_NEWS:
             now, before = charged
             since = f"since {now.valid_from:%Y-%m-%d %H:%M} UTC"
@@ -328,21 +336,21 @@ def _mail(version: PolicyVersion, toolbox: Toolbox) -> Iterator[Check]:
     alerts = version.policy.alerts
     if alerts is None or not alerts.email:
         return
-    if toolbox.machine.mail_problem is None:
+    if toolbox.mail_problem is None:
         finding = "the policy mails alerts, and TOLLGATE_SMTP_URL is not set here"
         remedy = "set it where the gateway runs (docs/reference/settings.md)"
         yield Check("mail", Status.WARN, finding, remedy)
         return
-    problem = toolbox.machine.mail_problem()
+    problem = toolbox.mail_problem()
     if problem is None:
         yield Check("mail", Status.OK, "the mail server takes this machine's sign-in")
     else:
         yield Check("mail", Status.FAIL, problem, "see docs/runbooks/budget-alerts.md")
 
 
-def _is_demo(stores: Stores) -> bool:
+def _is_demo(database: Database) -> bool:
     """Return True if the policy in force is that of the demo."""
-    stored = stores.policies.current()
+    stored = PolicyStore(database).current()
     return stored is not None and stored.is_demo
 
 

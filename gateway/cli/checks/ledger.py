@@ -12,12 +12,16 @@ from gateway.domain.calendar_months import last_required_month
 from gateway.domain.checks import Check, Status
 from gateway.domain.ledger.health import RUNBOOKS, WRITER_LAG_WARN_S, state_checks
 from gateway.domain.policy.unlisted_use import refused_use, teams_with_hard_budgets
+from gateway.storage.journal import journals_on
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.ledger.state import read_state
+from gateway.storage.ledger.unlisted_use import unlisted_uses
+from gateway.storage.postgres.database import Database
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.ledger.journals import StoredJournal
     from gateway.domain.policy.policy import Policy
-    from gateway.services.stores import Stores
 
 UNLISTED_DAYS, MOST_TEAMS = timedelta(days=30), 10
 # Compared with every event in them, so limited to a second or two.
@@ -28,9 +32,10 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
     """Check the journal files below this home; warn of unreadable ones and of those that a gone
     gateway left behind.
     """
-
     odd: list[str] = []
-    found = toolbox.machine.journals(lambda journal_id, _: odd.append(str(journal_id)))
+    found = journals_on(
+        toolbox.options.journal_path, on_odd=lambda journal_id, _: odd.append(str(journal_id))
+    )
     left = [listing for listing in found if not listing.is_held]
     used_mib = sum(listing.used_bytes for listing in found) / 2**20
     finding = (
@@ -55,26 +60,26 @@ def journal_checks(toolbox: Toolbox) -> Iterator[Check]:
         yield Check("journals", Status.OK, finding)
 
 
-def ledger_checks(toolbox: Toolbox, stores: Stores) -> Iterator[Check]:
+def ledger_checks(toolbox: Toolbox, database: Database) -> Iterator[Check]:
     """Check the ledger in Postgres: silent workers, unknown usage, partitions, dead letters,
     roll-ups.
     """
-
     now = toolbox.now()
-    yield _workers(stores.journals.all(), now=now)
+    yield _workers(JournalTable(database).all(), now=now)
     yield from state_checks(
-        stores.database.ledger_state(
+        read_state(
+            database,
             partitions_until=last_required_month(now.date()),
             rollup_since=(now - ROLLUP_HOURS).replace(minute=0, second=0, microsecond=0),
         )
     )
 
 
-def unlisted_check(toolbox: Toolbox, stores: Stores, policy: Policy) -> Check:
+def unlisted_check(toolbox: Toolbox, database: Database, policy: Policy) -> Check:
     """Check if hard budgets would refuse requests of the last 30 days for their members."""
     teams = teams_with_hard_budgets(policy)
     since = toolbox.now() - UNLISTED_DAYS
-    uses = stores.database.unlisted_uses(teams=teams, since=since) if teams else ()
+    uses = unlisted_uses(database, teams=teams, since=since) if teams else ()
     refused = refused_use(policy, uses)
     if not refused:
         return Check("unlisted members", Status.OK, "no request of the last 30 days had one")

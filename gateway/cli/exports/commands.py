@@ -13,11 +13,15 @@ from gateway.cli.selfhost_reports import filters_of
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.report_file import pour, require_writable, save
 from gateway.errors import BadUsage
-from gateway.reports import ADJUSTMENTS, EVENTS, FocusVersion, ask, focus_export
+from gateway.reports.exports.focus.columns import FocusVersion
+from gateway.reports.exports.focus.focus import focus_export
+from gateway.reports.exports.rows import ADJUSTMENTS, EVENTS
+from gateway.reports.question import ask
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.reports import ExportKind, Question
+    from gateway.reports.exports.export import ExportKind
+    from gateway.reports.question import Question
 
 STANDARD_OUTPUT = Path("-")
 

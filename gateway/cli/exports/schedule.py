@@ -17,7 +17,7 @@ from gateway.errors import BadUsage
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.reports.schedule import Receiver
-    from gateway.reports import ListedSchedule
+    from gateway.reports.statements.schedules import ListedSchedule
 
 COLUMNS = (
     "name",
@@ -79,16 +79,18 @@ def add(
     state. A webhook gets JSON with the files in base64, signed if the policy's alerts have a
     secret; http:// only on this machine or a private network. Needs the administration's login.
     """
+    from gateway.storage.reports.schedules import ScheduleStore
+
     toolbox: Toolbox = ctx.obj
     schedule = new_schedule(name=name, cost_centre=cost_centre, every=every, to=to)
     receiver = schedule.receiver
-    if receiver.kind is ReceiverKind.EMAIL and toolbox.machine.mail_problem is None:
+    if receiver.kind is ReceiverKind.EMAIL and toolbox.mail_problem is None:
         raise BadUsage(
             "TOLLGATE_SMTP_URL is not set here, so no mail can be sent. Set it where the gateway "
             "runs and here (docs/reference/settings.md), then try again. Nothing was added."
         )
-    with toolbox.open_stores() as stores:
-        stores.schedules.add(schedule)
+    with toolbox.open_admin() as database:
+        ScheduleStore(database).add(schedule)
     show_record(
         {
             "name": schedule.name,
@@ -131,9 +133,11 @@ def remove(
     """End a schedule. Statements that wait to be sent are not sent any more; those that were sent
     stay in finance.statement_deliveries.
     """
+    from gateway.storage.reports.schedules import ScheduleStore
+
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        stores.schedules.remove(name)
+    with toolbox.open_admin() as database:
+        ScheduleStore(database).remove(name)
     show_record({"name": name, "removed": True}, format)
 
 

@@ -12,7 +12,8 @@ from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.cli.terminal.replaced_file import replaced_file
 from gateway.domain.money import format_amount
 from gateway.errors import BadUsage
-from gateway.reports import StatementFormat, ask_statement, statement_file
+from gateway.reports.statements.files import StatementFormat, statement_file
+from gateway.reports.statements.statement import ask_statement
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox

@@ -41,13 +41,13 @@ from gateway.domain.reconciliation.statement import (
     Totals,
 )
 from gateway.errors import BadUsage, NothingFound
-from gateway.reports import DEMO_LEDGER_NOTE
 from gateway.reports.question import month_of, month_start
+from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE
 
 if TYPE_CHECKING:
+    from gateway.cli.invoices.reconciliation import Reconciliation
     from gateway.cli.toolbox import Toolbox
-    from gateway.services.reconciliation import Reconciliation
-    from gateway.services.stores import Stores
+    from gateway.storage.postgres.database import Database
 
 CHUNK_BYTES = 2**20
 MOST_MAPPING_BYTES = 2**20
@@ -136,6 +136,7 @@ def import_export(
     The mapping is YAML: `amount: Cost` (our column, theirs; of day, account, project, key, model,
     token_kind, quantity, amount, currency) and `models: {theirs: ours}`.
     """
+    from gateway.storage.reconciliation.bills import ProviderBillStore
     from gateway.wire.bills.exports.readers import parse_export, parse_mapping
 
     toolbox: Toolbox = ctx.obj
@@ -147,12 +148,13 @@ def import_export(
     with _open(file) as opened, _step(f"Reading {name}") as step:
         read = _FileRead(opened, size=_size_of(file), step=step)
         export = parse_export(read.chunks(), kind=kind, name=name, account=account, **own_mapping)
-    with toolbox.open_stores() as stores:
+    with toolbox.open_admin() as database:
+        bills = ProviderBillStore(database)
         if dry_run:
-            found = stores.provider_bills.preview(provider, export)
+            found = bills.preview(provider, export)
         else:
             stored = BillFile(name=name, sha256=read.digest.hexdigest())
-            found = stores.provider_bills.add(provider, export, stored)
+            found = bills.add(provider, export, stored)
     show_record(
         {
             "import_id": None if found.import_id is None else str(found.import_id),
@@ -187,8 +189,8 @@ def show_month(
     toolbox: Toolbox = ctx.obj
     _check_provider(provider)
     first = _first_day(toolbox, month)
-    with toolbox.open_stores() as stores:
-        found = _reconciled(stores, provider, first)
+    with toolbox.open_admin() as database:
+        found = _reconciled(database, provider, first)
     with toolbox.open_reports() as reports:
         is_demo_ledger = reports.is_demo_ledger()
     _print(found, provider, first, format, is_demo_ledger=is_demo_ledger)
@@ -224,7 +226,9 @@ def approve(
     and unmapped lines are never booked. A part without a team is booked without one, unless --team
     names it. A repeat changes nothing; after a newer bill it books the change.
     """
-    from gateway.services.reconciliation import approve_month
+    from gateway.cli.invoices.reconciliation import approve_month, owner_of
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.reconciliation.bills import ProviderBillStore
 
     toolbox: Toolbox = ctx.obj
     _check_provider(provider)
@@ -237,8 +241,8 @@ def approve(
             f"{cause.value} cannot be approved. These can: {others}. Nothing was booked."
         )
     causes = APPROVED if cause is None else (cause,)
-    with toolbox.open_stores() as stores:
-        found = _reconciled(stores, provider, first)
+    with toolbox.open_admin() as database:
+        found = _reconciled(database, provider, first)
         if not found.has_bill:
             raise NothingFound(
                 f"No bill of {provider} was imported for {first:%Y-%m}. Nothing to book."
@@ -246,13 +250,14 @@ def approve(
         _show_effect(found, causes)
         if not yes:
             confirm("Book these differences as adjustments?", done="booked", act="book")
+        policies = PolicyStore(database)
         booked = approve_month(
-            stores,
+            ProviderBillStore(database),
             provider,
             first,
             found=found,
             causes=causes,
-            team=team,
+            owner=None if team is None else owner_of(team, first, policies=policies),
             reason=reason.strip(),
         )
     show_record(
@@ -294,16 +299,19 @@ def _first_day(toolbox: Toolbox, month: str) -> date:
     return month_start(month_of(month, now=toolbox.now()) or month)
 
 
-def _reconciled(stores: Stores, provider: str, month: date) -> Reconciliation:
+def _reconciled(database: Database, provider: str, month: date) -> Reconciliation:
     """Return the reconciliation of a month, with progress by its days."""
-    from gateway.services.reconciliation import reconcile_month
+    from gateway.cli.invoices.reconciliation import reconcile_month
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.reconciliation.bills import ProviderBillStore
 
+    bills, policies = ProviderBillStore(database), PolicyStore(database)
     with _step(f"Adding up {month:%Y-%m}") as step:
 
         def on_day(day: date) -> None:
             step.advance(f"{day}", done=max(0.0, min(1.0, (day - month).days / 31)))
 
-        return reconcile_month(stores, provider, month, on_day=on_day)
+        return reconcile_month(bills, provider, month, policies=policies, on_day=on_day)
 
 
 def _step(title: str) -> ProgressStep:

@@ -16,12 +16,14 @@ from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.policy.apply import Applied, apply_policy, document_sha256
+from gateway.storage.policy.price_list import builtin_price
 from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
-    from gateway.services.stores import Stores
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.postgres.database import Database
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 MessageOption = Annotated[
@@ -50,19 +52,21 @@ def apply(
     joined in the order of the files, and a name that is given twice is an error. JSON then has the
     SHA-256 of each file too.
     """
+    from gateway.storage.policy.policies import PolicyStore
+
     toolbox: Toolbox = ctx.obj
     parsed = read_policy(files)
-    with toolbox.open_stores() as stores:
-        current = stores.policies.current()
+    with toolbox.open_admin() as database:
+        current = PolicyStore(database).current()
         for finding in parsed.notes:
             note(str(finding))
-        plan = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
+        plan = make_plan(toolbox, database, parsed, current=current, past=past, demo=demo)
         show_plan(plan, note)
         if not yes and format is Format.TABLE:
             confirm("Apply?", done="applied", act="apply", is_input_free="-" not in files)
         _put_in_force(
             toolbox,
-            stores,
+            database,
             parsed,
             current=current,
             message=message,
@@ -90,12 +94,15 @@ def rollback(
     Keys and grants stay, and no version is changed or lost. A second rollback returns to the
     version before the first.
     """
+    from gateway.storage.policy.policies import PolicyStore
+
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        current = require_version(stores.policies, None)
-        wanted = _wanted(stores, current, version)
+    with toolbox.open_admin() as database:
+        policies = PolicyStore(database)
+        current = require_version(policies, None)
+        wanted = _wanted(policies, current, version)
         parsed = parse(wanted.document)
-        plan = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
+        plan = make_plan(toolbox, database, parsed, current=current, past=past, demo=demo)
         note(
             f"Back to version {wanted.version}, applied by {wanted.author} at "
             f"{wanted.applied_at:%Y-%m-%d %H:%M} UTC."
@@ -106,7 +113,7 @@ def rollback(
         why = message or f"rollback to version {wanted.version}"
         _put_in_force(
             toolbox,
-            stores,
+            database,
             parsed,
             current=current,
             message=why,
@@ -116,15 +123,15 @@ def rollback(
         )
 
 
-def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> StoredPolicy:
+def _wanted(policies: PolicyStore, current: StoredPolicy, version: int | None) -> StoredPolicy:
     """Return the policy version to roll back to. Raises `NothingFound` or `BadUsage`."""
     if version == current.version:
         raise BadUsage(
             f"Version {version} is the current one. tollgate policy history lists the others."
         )
     if version is not None:
-        return require_version(stores.policies, version)
-    before = next((one for one in stores.policies.history() if one.version < current.version), None)
+        return require_version(policies, version)
+    before = next((one for one in policies.history() if one.version < current.version), None)
     if before is None:
         raise NothingFound(f"There is no version before {current.version}. Nothing changed.")
     return before
@@ -132,7 +139,7 @@ def _wanted(stores: Stores, current: StoredPolicy, version: int | None) -> Store
 
 def _put_in_force(
     toolbox: Toolbox,
-    stores: Stores,
+    database: Database,
     parsed: ParsedPolicy,
     *,
     current: StoredPolicy | None,
@@ -142,12 +149,18 @@ def _put_in_force(
     is_demo: bool = False,
 ) -> None:
     """Apply a document, print its version, and wait until all gateways serve it if `waits`."""
+    from gateway.storage.ledger.journals_table import JournalTable
+    from gateway.storage.policy.audit import AuditLog
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
+
+    policies = PolicyStore(database)
     applied = apply_policy(
         parsed,
-        policies=stores.policies,
-        prices=stores.prices,
-        builtin=stores.price_list.builtin_price,
-        author=stores.policies.author(operator_name()),
+        policies=policies,
+        prices=PriceStore(database),
+        builtin=builtin_price,
+        author=policies.author(operator_name()),
         message=message,
         now=toolbox.now(),
         is_demo=is_demo,
@@ -162,8 +175,8 @@ def _put_in_force(
     if not applied.is_new:
         note("Nothing changed: this document is the current policy already.")
     elif waits:
-        wait_until_live(stores.journals, applied.version)
-    if head := stores.audit.head():
+        wait_until_live(JournalTable(database), applied.version)
+    if head := AuditLog(database).head():
         note(f"Head of the audit log, to be kept elsewhere: {head}")
     _print_next_step(applied, current)
 

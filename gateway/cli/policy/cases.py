@@ -15,6 +15,7 @@ from gateway.domain.routing.replay import Place
 from gateway.services.policy.apply import document_sha256, prices_of, require_current
 from gateway.services.policy.cases import Result
 from gateway.services.policy.cases import run_cases as results_of
+from gateway.storage.policy.price_list import builtin_price
 from gateway.wire.policy.case_files import parse_cases
 
 if TYPE_CHECKING:
@@ -67,19 +68,18 @@ def _version_in_files(
     parsed = read_policy(files)
     policy = parsed.policy
     version = PolicyVersion(version=0, sha256=document_sha256(parsed.text), policy=policy)
-    return version, prices_of(
-        policy, at=toolbox.now(), builtin=toolbox.machine.price_list().builtin_price
-    )
+    return version, prices_of(policy, at=toolbox.now(), builtin=builtin_price)
 
 
 def _current_version(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
     """Return the policy version in force, with its deployments' prices of today."""
-    with toolbox.open_stores() as stores:
-        version = require_current(stores.policies)
-        book = stores.prices.book(version.policy.deployments.values())
-    return version, prices_of(
-        version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
-    )
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
+
+    with toolbox.open_admin() as database:
+        version = require_current(PolicyStore(database))
+        book = PriceStore(database).book(version.policy.deployments.values())
+    return version, prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book)
 
 
 def _row(result: Result) -> tuple[object, ...]:

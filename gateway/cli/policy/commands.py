@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,12 +38,14 @@ from gateway.errors import BadUsage, Finding, PolicyRejected
 from gateway.services.policy.apply import prices_of, require_current, version_of
 from gateway.services.policy.explain import basis, explain
 from gateway.services.policy.unsent_requests import PROMPT_TOKENS, decision_for, imagined
+from gateway.storage.policy.price_list import builtin_price
 from gateway.wire.policy import effective, json_schema, to_yaml
 from gateway.wire.yaml_blocks.findings import in_order
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
+    from gateway.storage.policy.policies import PolicyStore
 
 app = typer.Typer(
     name="policy",
@@ -164,8 +167,8 @@ def show_policy(
     JSON and CSV are always the effective policy.
     """
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        stored = require_version(stores.policies, version)
+    with _open_policies(toolbox) as policies:
+        stored = require_version(policies, version)
     if format is Format.TABLE:
         write(
             to_yaml(version_of(stored).policy)
@@ -202,8 +205,8 @@ def export(
 ) -> None:
     """Print a version's document byte for byte as it was applied; its SHA-256 is the version's."""
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        stored = require_version(stores.policies, version)
+    with _open_policies(toolbox) as policies:
+        stored = require_version(policies, version)
     sys.stdout.buffer.write(stored.document.encode())
     sys.stdout.buffer.flush()
 
@@ -212,8 +215,8 @@ def export(
 def history(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     """List every version ever applied, newest first."""
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        versions = stores.policies.history()
+    with _open_policies(toolbox) as policies:
+        versions = policies.history()
     rows = [(v.version, v.applied_at, v.author, v.message, v.sha256, v.is_demo) for v in versions]
     columns = ("version", "applied_at", "author", "message", "sha256", "is_demo")
     show(
@@ -268,6 +271,10 @@ def explain_decision(
 
     Exit 0 even if the request would be refused: that is an answer.
     """
+    from gateway.storage.deployments.ejections import EjectionStore
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
+
     toolbox: Toolbox = ctx.obj
     if request_id is not None:
         if team or route:
@@ -280,16 +287,14 @@ def explain_decision(
             "Give --team and --route for a possible request, or a REQUEST_ID for a past one."
         )
 
-    with toolbox.open_stores() as stores:
-        version = require_current(stores.policies)
-        book = stores.prices.book(version.policy.deployments.values())
-        ejected = stores.ejections.stated_places()
+    with toolbox.open_admin() as database:
+        version = require_current(PolicyStore(database))
+        book = PriceStore(database).book(version.policy.deployments.values())
+        ejected = EjectionStore(database).stated_places()
     decide_for = partial(
         decision_for,
         version,
-        prices=prices_of(
-            version.policy, at=toolbox.now(), builtin=stores.price_list.builtin_price, book=book
-        ),
+        prices=prices_of(version.policy, at=toolbox.now(), builtin=builtin_price, book=book),
         team=team,
         place=Place(gateway_region=toolbox.options.region, day=toolbox.now().date()),
         data_class=data_class,
@@ -315,6 +320,15 @@ def explain_decision(
     usage = None if tokens is None else TokenUsage(input_tokens=tokens, output_tokens=answer_tokens)
     stated_basis = basis(is_live=False, tokens=prompt_tokens, answer_tokens=answer_tokens)
     show_explanation(explain(decision, usage=usage, ranking=ranking, basis=stated_basis), format)
+
+
+@contextmanager
+def _open_policies(toolbox: Toolbox) -> Iterator[PolicyStore]:
+    """Open the versions of the policy, to be read."""
+    from gateway.storage.policy.policies import PolicyStore
+
+    with toolbox.open_admin() as database:
+        yield PolicyStore(database)
 
 
 def _show_findings(findings: tuple[Finding, ...], format: Format, *, is_valid: bool) -> None:

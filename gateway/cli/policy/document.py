@@ -18,13 +18,14 @@ from gateway.cli.terminal.output import note
 from gateway.domain.policy.policy import Policy
 from gateway.errors import BadUsage, Finding, NothingFound, PolicyRejected
 from gateway.services.policy.apply import prices_of, unpriced, version_of
+from gateway.storage.policy.price_list import builtin_price
 from gateway.wire.parsed_policy import ParsedPolicy, parse_files
 from gateway.wire.yaml_blocks.joined import SourceFile
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
-    from gateway.services.stores import PolicyHistory
+    from gateway.storage.policy.policies import PolicyStore
 
 MAX_VERSION = 2**31 - 1  # of the column
 
@@ -70,7 +71,7 @@ def files_text(files: Sequence[str]) -> str:
     return " ".join(file if file == "-" else shlex.quote(file) for file in files)
 
 
-def require_version(policies: PolicyHistory, version: int | None) -> StoredPolicy:
+def require_version(policies: PolicyStore, version: int | None) -> StoredPolicy:
     """Return one stored policy version, the current one without a number. Raises `NothingFound`."""
     stored = policies.current() if version is None else _stored(policies, version)
     if stored is None and version is None:
@@ -84,7 +85,7 @@ def require_version(policies: PolicyHistory, version: int | None) -> StoredPolic
     return stored
 
 
-def _stored(policies: PolicyHistory, version: int) -> StoredPolicy | None:
+def _stored(policies: PolicyStore, version: int) -> StoredPolicy | None:
     """Return a policy version by its number, None if there is none or Postgres could not hold the
     number.
     """
@@ -110,7 +111,7 @@ def price_notes(parsed: ParsedPolicy, toolbox: Toolbox) -> Iterator[Finding]:
     """
 
     policy = parsed.policy
-    prices = prices_of(policy, at=toolbox.now(), builtin=toolbox.machine.price_list().builtin_price)
+    prices = prices_of(policy, at=toolbox.now(), builtin=builtin_price)
     for name in unpriced(policy, prices):
         if policy.deployments[name].is_self_hosted:
             continue  # the codec's own note covers it

@@ -11,11 +11,12 @@ from gateway.cli.terminal.output import Format, Table, note, print_json, show
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.errors import NothingFound
-from gateway.reports import Dataset
+from gateway.reports.report import Dataset
 from gateway.services.policy.explain import CandidateVerdict, Explanation
 
 if TYPE_CHECKING:
-    from gateway.reports import Receipt, Reports
+    from gateway.reports.receipts.receipt import Receipt
+    from gateway.reports.reports import Reports
 
 
 def recorded_explanation(reports: Reports, request_id: UUID) -> Explanation:

@@ -30,7 +30,7 @@ from gateway.domain.money import format_usd, nusd_from_usd, usd_from_nusd
 from gateway.domain.policy.policy import Policy, PolicyVersion
 from gateway.domain.routing.replay import Place, Refusal
 from gateway.errors import BadUsage, DatabaseUnavailable
-from gateway.reports import Dataset
+from gateway.reports.report import Dataset
 from gateway.services.policy.apply import document_sha256, prices_of
 from gateway.services.policy.past_prices import PastPrices
 from gateway.services.policy.plan import HarmfulChange, Plan, PlanContext
@@ -38,13 +38,15 @@ from gateway.services.policy.plan import plan as planned
 from gateway.services.policy.plan_messages import notes
 from gateway.services.policy.policy_diff import Change
 from gateway.services.policy.replay import PastSource, Replay, RouteTally, replay
+from gateway.storage.policy.price_list import builtin_price
 from gateway.wire.parsed_policy import ParsedPolicy
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import CredentialProblem, Toolbox
     from gateway.domain.policy.stored_policy import StoredPolicy
-    from gateway.reports import Reports
-    from gateway.services.stores import Stores
+    from gateway.reports.reports import Reports
+    from gateway.storage.policy.keys import KeyStore
+    from gateway.storage.postgres.database import Database
 
 QUIET_S = 2.0  # most replays take less
 WEEK = timedelta(days=7)
@@ -74,11 +76,13 @@ def plan(
     With --replay past requests are decided again under the document: their destinations, costs,
     latency and refusals. CSV has the replay's rows, or the changes without one.
     """
+    from gateway.storage.policy.policies import PolicyStore
+
     toolbox: Toolbox = ctx.obj
     parsed = read_policy(files)
-    with toolbox.open_stores() as stores:
-        current = stores.policies.current()
-        made = make_plan(toolbox, stores, parsed, current=current, past=past, demo=demo)
+    with toolbox.open_admin() as database:
+        current = PolicyStore(database).current()
+        made = make_plan(toolbox, database, parsed, current=current, past=past, demo=demo)
     if format is Format.JSON:
         print_json(_as_record(made))
     elif format is Format.CSV:
@@ -96,7 +100,7 @@ def plan(
 
 def make_plan(
     toolbox: Toolbox,
-    stores: Stores,
+    database: Database,
     parsed: ParsedPolicy,
     *,
     current: StoredPolicy | None,
@@ -106,8 +110,11 @@ def make_plan(
     """Compare a document with the policy in force and return the plan; with `past` (`30d`) also by
     the requests of that time.
     """
+    from gateway.storage.policy.keys import KeyStore
+    from gateway.storage.policy.prices import PriceStore
 
     now, policy = toolbox.now(), parsed.policy
+    stored = PriceStore(database)
     known = readable(current)
     before = (
         None
@@ -115,22 +122,22 @@ def make_plan(
         else _version(current.version, current.document, known)
     )
     after = _version(1 if current is None else current.version + 1, parsed.text, policy)
-    book = stores.prices.book(policy.deployments.values())
+    book = stored.book(policy.deployments.values())
     place = Place(gateway_region=toolbox.options.region, day=now.date())
     with toolbox.open_reports() as reports:
         around = PlanContext(
-            live_keys=_live_keys(stores, now),
+            live_keys=_live_keys(KeyStore(database), now),
             traffic=_traffic(reports, now),
             used_nusd=_used(reports, now),
-            unresolved=_unresolved(policy, toolbox.machine.secret_problem),
+            unresolved=_unresolved(policy, toolbox.credentials.secret_problem),
             place=place,
-            prices=prices_of(policy, at=now, builtin=stores.price_list.builtin_price, book=book),
-            charged=stores.prices.charged(policy.deployments),
+            prices=prices_of(policy, at=now, builtin=builtin_price, book=book),
+            charged=stored.charged(policy.deployments),
         )
         found: Replay | None = None
         if past is not None:
             dataset = Dataset.DEMO if demo else Dataset.REAL
-            prices = PastPrices(policy, builtin=stores.price_list.builtin_price, book=book)
+            prices = PastPrices(policy, builtin=builtin_price, book=book)
             with reports.past_traffic(
                 since=now - _replay_period(past), until=now, dataset=dataset
             ) as source:
@@ -213,9 +220,9 @@ def _used(reports: Reports, now: datetime) -> Mapping[str, int]:
     return used
 
 
-def _live_keys(stores: Stores, now: datetime) -> Mapping[str, int]:
+def _live_keys(keys: KeyStore, now: datetime) -> Mapping[str, int]:
     """Return the number of live api keys of each team; expired ones do not count."""
-    live = [key for key in stores.keys.live() if key.expires_at is None or key.expires_at > now]
+    live = [key for key in keys.live() if key.expires_at is None or key.expires_at > now]
     return Counter(key.team for key in live)
 
 

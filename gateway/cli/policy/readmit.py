@@ -31,14 +31,15 @@ def readmit(
     Find out first where it runs: correct its region or its residency in the policy, or have its
     provider fix it.
     """
+    from gateway.storage.deployments.ejections import EjectionStore
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
-        if not stores.ejections.readmit(deployment, by=operator_name(), reason=reason):
+    with toolbox.open_admin() as database:
+        ejections = EjectionStore(database)
+        if not ejections.readmit(deployment, by=operator_name(), reason=reason):
             others = (
                 ", ".join(
-                    f"{one.deployment} (reported {one.stated})"
-                    for one in stores.ejections.current()
+                    f"{one.deployment} (reported {one.stated})" for one in ejections.current()
                 )
                 or "none"
             )

@@ -12,14 +12,14 @@ from gateway.cli.terminal.output import note
 
 if TYPE_CHECKING:
     from gateway.domain.ledger.journals import ServingWorker
-    from gateway.services.stores import JournalRegister
+    from gateway.storage.ledger.journals_table import JournalTable
 
 PATIENCE_S = 10.0  # seconds; a gateway looks every two seconds even without a notification
 _LOOK_EVERY_S = 0.1
 
 
 def wait_until_live(
-    journals: JournalRegister, version: int, *, patience_s: float = PATIENCE_S
+    journals: JournalTable, version: int, *, patience_s: float = PATIENCE_S
 ) -> None:
     """Wait until every gateway serves a policy version, at most `patience_s`, and print how many do
     and which ones lag.

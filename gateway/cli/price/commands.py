@@ -27,16 +27,17 @@ from gateway.cli.terminal.output import (
     write,
 )
 from gateway.domain.money import nusd_from_usd, plain_usd, usd_from_nusd
-from gateway.domain.policy.policy import Deployment
+from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.policy.price_book import BookEntry, Dated, ModelKey
 from gateway.domain.pricing.pricing import Price, cost_nusd, lines
 from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind, TokenUsage
 from gateway.errors import NothingFound
 from gateway.services.policy.apply import price_of, prices_of, require_current, unpriced
+from gateway.storage.policy import price_list
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.services.stores import Stores
+    from gateway.storage.policy.prices import PriceStore
 
 COLUMNS = (
     "deployment",
@@ -105,14 +106,17 @@ def list_prices(
     `place` is the place of the rates, and `factor` their ratio to the list's; a place that an
     answer may state has rows of its own.
     """
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
     moment = toolbox.now() if at is None else moment_of(at)
-    with toolbox.open_stores() as stores:
-        policy = require_current(stores.policies).policy
-        book = stores.prices.book(policy.deployments.values())
-        outdated = outdated_models(stores, policy, toolbox.now())
-    prices = prices_of(policy, at=moment, builtin=stores.price_list.builtin_price, book=book)
+    with toolbox.open_admin() as database:
+        stored = PriceStore(database)
+        policy = require_current(PolicyStore(database)).policy
+        book = stored.book(policy.deployments.values())
+        outdated = outdated_models(stored, policy, toolbox.now())
+    prices = prices_of(policy, at=moment, builtin=price_list.builtin_price, book=book)
     rows = [
         row
         for name, deployment in policy.deployments.items()
@@ -167,10 +171,14 @@ def show_price(
     prices that the deployment was charged by. A model of the list that no deployment uses is shown
     as listed. CSV has only the rates.
     """
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
+
     toolbox: Toolbox = ctx.obj
     moment = toolbox.now() if at is None else moment_of(at)
-    with toolbox.open_stores() as stores:
-        found = _find(stores, name, moment)
+    with toolbox.open_admin() as database:
+        policy = current_policy(PolicyStore(database))
+        found = _find(PriceStore(database), policy, name, at=moment)
     if format is Format.CSV:
         rows = [(one.name, *row) for one in found for row in _rate_rows(one.price)]
         show(Table(("name", *RATE_COLUMNS), rows), format, empty="")
@@ -237,21 +245,21 @@ def _rate_rows(price: Price | None) -> list[tuple[str, str, int, Decimal]]:
     ]
 
 
-def _find(stores: Stores, name: str, at: datetime) -> list[ShownPrice]:
+def _find(
+    stored: PriceStore, policy: Policy | None, name: str, *, at: datetime
+) -> list[ShownPrice]:
     """Return the price of everything that a name means: deployments of the policy by name or model,
     else models of the list.
 
     Raises `NothingFound`.
     """
-
-    policy = current_policy(stores)
     meant = (
         []
         if policy is None
         else [d for d in policy.deployments.values() if name in (d.name, d.model)]
     )
-    found = [_shown_deployment(stores, deployment, at) for deployment in meant]
-    found = found or [_shown_model(stores, key, at) for key in stores.price_list.models_named(name)]
+    found = [_shown_deployment(stored, deployment, at) for deployment in meant]
+    found = found or [_shown_model(stored, key, at) for key in price_list.models_named(name)]
     if not found:
         raise NothingFound(
             f"No deployment and no model of the built-in list is called '{name[:100]}'."
@@ -259,18 +267,18 @@ def _find(stores: Stores, name: str, at: datetime) -> list[ShownPrice]:
     return found
 
 
-def _shown_deployment(stores: Stores, deployment: Deployment, at: datetime) -> ShownPrice:
+def _shown_deployment(stored: PriceStore, deployment: Deployment, at: datetime) -> ShownPrice:
     """Return a deployment's price at a moment, its entries in the book and the prices it was
     charged by.
     """
-    stored = stores.prices.book([deployment])
-    record = stores.prices.in_force(deployment.name, limit=SHOWN_IN_FORCE)
+    book = stored.book([deployment])
+    record = stored.in_force(deployment.name, limit=SHOWN_IN_FORCE)
     return ShownPrice(
         name=deployment.name,
-        price=price_of(deployment, at=at, builtin=stores.price_list.builtin_price, book=stored),
+        price=price_of(deployment, at=at, builtin=price_list.builtin_price, book=book),
         history=[
             _entry_row(entry)
-            for entry in stored.book.history(deployment, stores.price_list.key_of(deployment))
+            for entry in book.book.history(deployment, price_list.key_of(deployment))
         ],
         in_force=[
             (entry.valid_from, entry.price_id, entry.source, entry.policy_version)
@@ -279,20 +287,20 @@ def _shown_deployment(stores: Stores, deployment: Deployment, at: datetime) -> S
     )
 
 
-def _shown_model(stores: Stores, key: ModelKey, at: datetime) -> ShownPrice:
+def _shown_model(stored: PriceStore, key: ModelKey, at: datetime) -> ShownPrice:
     """Return a listed model's price at a moment and its history, from the book or, if the book has
     none, from the bundled list.
     """
-    book = stores.prices.entries([key])
+    book = stored.entries([key])
     name = f"{key.provider}/{key.model}"
     if book.has_listed(key):
         history = [_entry_row(entry) for entry in book.list_entries(key)]
         return ShownPrice(name=name, price=book.listed(key, at), history=history)
     bundled = [
         (*_dated_row(dated, "bundled list", None), None, None, None)
-        for dated in stores.price_list.schedule(key)
+        for dated in price_list.schedule(key)
     ]
-    return ShownPrice(name=name, price=stores.price_list.listed_price(key, at), history=bundled)
+    return ShownPrice(name=name, price=price_list.listed_price(key, at), history=bundled)
 
 
 def _entry_row(entry: BookEntry) -> tuple[Any, ...]:

@@ -26,10 +26,12 @@ from gateway.services.policy.price_changes import (
     rate_changes,
     sync_steps,
 )
+from gateway.storage.policy import price_list
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.services.stores import PriceList, Stores
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
 
 CHANGE_COLUMNS = (
     "provider",
@@ -140,6 +142,9 @@ def add(
     input of at least that many tokens, '/priority' for answers from that service tier: a tier needs
     all of its rates. A moment in the past changes no event: see 'price reprice'.
     """
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
+
     toolbox: Toolbox = ctx.obj
     named = {
         "input": input_usd,
@@ -154,8 +159,8 @@ def add(
     rates = rates_of(named, rate or ())
     now = toolbox.now()
     starts = now if effective_from is None else moment_of(effective_from)
-    with toolbox.open_stores() as stores:
-        meant = _target_deployments(terms, current_policy(stores))
+    with toolbox.open_admin() as database:
+        meant = _target_deployments(terms, current_policy(PolicyStore(database)))
         terms.check(rates, is_withdrawn=withdraw, meant=meant)
         price = None if withdraw else terms.price(rates, meant)
         entry = NewEntry(
@@ -166,7 +171,7 @@ def add(
             dated=Dated(valid_from=starts, price=price),
             source=source or "withdrawn",
         )
-        stores.prices.add([entry], author=operator_name(), reason=reason)
+        PriceStore(database).add([entry], author=operator_name(), reason=reason)
     price_id = None if price is None else price.price_id
     show_record(
         {"applies_to": deployment or model, "valid_from": starts, "price_id": price_id}, format
@@ -191,14 +196,18 @@ def sync(
     from its date. One that the list changed in place holds from now on, because its true date is
     unknown. Nothing is edited.
     """
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
+
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
+    with toolbox.open_admin() as database:
+        prices = PriceStore(database)
         keys = (
-            stores.price_list.all_keys()
+            price_list.all_keys()
             if all_models
-            else _keys(stores.price_list, require_current(stores.policies).policy)
+            else _keys(require_current(PolicyStore(database)).policy)
         )
-        additions = _additions(stores, keys, toolbox.now())
+        additions = _additions(prices, keys, toolbox.now())
         rows = [
             _change_row(change)
             for key, found, book in additions
@@ -218,7 +227,7 @@ def sync(
             return
         if not yes:
             confirm("Add these prices?", done="written", act="write")
-        added = stores.prices.add(entries, author=operator_name(), reason=reason)
+        added = prices.add(entries, author=operator_name(), reason=reason)
     note(f"Added {added} dated price(s). Gateways use each from its moment on.")
 
 
@@ -241,14 +250,22 @@ def reprice(
     version. No event changes: a difference becomes an adjustment of its event, once however often
     this runs. Events of unknown usage stay, and a month that is not open is refused.
     """
+    from gateway.storage.ledger.repricing import RepriceStore
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_stores() as stores:
+    with toolbox.open_admin() as database:
+        ledger, policies, prices = (
+            RepriceStore(database),
+            PolicyStore(database),
+            PriceStore(database),
+        )
         repricing = Repricing(
-            ledger=stores.repricing,
-            policy_of=lambda version: _policy_of(stores, version),
-            book_of=lambda policy: stores.prices.book(policy.deployments.values()),
-            builtin=stores.price_list.builtin_price,
+            ledger=ledger,
+            policy_of=lambda version: _policy_of(policies, version),
+            book_of=lambda policy: prices.book(policy.deployments.values()),
+            builtin=price_list.builtin_price,
             month=month_of(month),
             route=route,
             deployment=deployment,
@@ -263,7 +280,7 @@ def reprice(
             return
         if not yes:
             confirm("Post these differences as adjustments?", done="written", act="write")
-        posted = repricing.ledger.post(
+        posted = ledger.post(
             repricing.month, repricing.adjustments(), author=operator_name(), reason=reason
         )
     note(
@@ -272,22 +289,20 @@ def reprice(
     )
 
 
-def current_policy(stores: Stores) -> Policy | None:
+def current_policy(policies: PolicyStore) -> Policy | None:
     """Return the policy in force; None without one, or if this Tollgate is stricter than the one
     that wrote it.
     """
-    stored = stores.policies.current()
+    stored = policies.current()
     try:
         return None if stored is None else version_of(stored).policy
     except PolicyRejected:
         return None
 
 
-def outdated_models(stores: Stores, policy: Policy, now: datetime) -> list[str]:
+def outdated_models(prices: PriceStore, policy: Policy, now: datetime) -> list[str]:
     """Return the policy's models for which the built-in list and the book differ."""
-    imported = [
-        (key, book) for key, _, book in _additions(stores, _keys(stores.price_list, policy), now)
-    ]
+    imported = [(key, book) for key, _, book in _additions(prices, _keys(policy), now)]
     return [key.model for key, book in imported if book.has_listed(key)]
 
 
@@ -341,7 +356,7 @@ def _print_consequences(terms: PriceTerms, meant: Sequence[Deployment], *, is_pa
         )
 
 
-def _keys(price_list: PriceList, policy: Policy) -> list[ModelKey]:
+def _keys(policy: Policy) -> list[ModelKey]:
     """Return the models of the built-in list by which this policy's external deployments can be
     priced.
     """
@@ -352,15 +367,13 @@ def _keys(price_list: PriceList, policy: Policy) -> list[ModelKey]:
     return sorted({key for key in map(price_list.key_of, external) if key is not None})
 
 
-def _additions(stores: Stores, keys: Sequence[ModelKey], now: datetime) -> Additions:
+def _additions(prices: PriceStore, keys: Sequence[ModelKey], now: datetime) -> Additions:
     """Return the entries that a sync adds to the price book, model by model, and the book that they
     extend.
     """
 
-    book = stores.prices.entries(keys)
-    found = [
-        (key, sync_steps(key, stores.price_list.schedule(key), book, now=now), book) for key in keys
-    ]
+    book = prices.entries(keys)
+    found = [(key, sync_steps(key, price_list.schedule(key), book, now=now), book) for key in keys]
     return [addition for addition in found if addition[1]]
 
 
@@ -394,11 +407,11 @@ def _difference_row(difference: Difference) -> tuple[Any, ...]:
     )
 
 
-def _policy_of(stores: Stores, version: int) -> Policy | None:
+def _policy_of(policies: PolicyStore, version: int) -> Policy | None:
     """Return a stored policy version, parsed; None if it is missing or this release cannot read
     it.
     """
-    stored = stores.policies.get(version)
+    stored = policies.get(version)
     try:
         return None if stored is None else version_of(stored).policy
     except PolicyRejected:

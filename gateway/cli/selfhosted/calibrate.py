@@ -30,7 +30,8 @@ from gateway.services.policy.apply import require_current
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.services.stores import Stores
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.postgres.database import Database
 
 RATES = ("input_tok_per_s", "cached_input_tok_per_s", "output_tok_per_s")
 
@@ -82,12 +83,14 @@ def calibrate(
     if the weights miss held-out load by more than 10 % or the residuals bend; then nothing is
     stored either.
     """
+    from gateway.storage.policy.policies import PolicyStore
+
     toolbox: Toolbox = ctx.obj
     if apply and not reason.strip():
         raise BadUsage("Give --reason with --apply: the book must explain each entry.")
-    with toolbox.open_stores() as stores:
-        deployment, gpu = _measurable(stores, name)
-    key = toolbox.machine.secret_of(deployment)
+    with toolbox.open_admin() as database:
+        deployment, gpu = _measurable(PolicyStore(database), name)
+    key = toolbox.credentials.secret_of(deployment)
     numbers = {
         "seconds": seconds,
         "concurrency": concurrency,
@@ -100,8 +103,8 @@ def calibrate(
     try:
         if apply and not result["refused"]:
             measured = _calibration(result, deployment, gpu, now=toolbox.now())
-            with toolbox.open_stores() as stores:
-                price = _store(stores, deployment, measured, now=toolbox.now(), reason=reason)
+            with toolbox.open_admin() as database:
+                price = _store(database, deployment, measured, now=toolbox.now(), reason=reason)
             result["price_id"] = price.price_id
     finally:  # minutes of measuring: not lost if Postgres is away by now
         _print(result, format)
@@ -111,12 +114,12 @@ def calibrate(
         raise typer.Exit(1)
 
 
-def _measurable(stores: Stores, name: str) -> tuple[Deployment, GpuRate]:
+def _measurable(policies: PolicyStore, name: str) -> tuple[Deployment, GpuRate]:
     """Return a deployment that can be calibrated, and its GPU rate.
 
     Raises: NothingFound: it is unknown. BadUsage: it is no engine of ours, or has no GPU rate.
     """
-    deployments = require_current(stores.policies).policy.deployments
+    deployments = require_current(policies).policy.deployments
     if name not in deployments:
         own = ", ".join(one.name for one in deployments.values() if one.is_self_hosted) or "none"
         raise NothingFound(
@@ -145,14 +148,16 @@ def _noted_load(toolbox: Toolbox, deployment: Deployment) -> Iterator[None]:
     Unknown attempts are settled from the engine's counters: without this record, a team whose
     attempt was cut at that time would be charged for the load, up to its hold.
     """
+    from gateway.storage.deployments.engine_probes import EngineProbeNotes
+
     load_id = uuid4()
-    with toolbox.open_booking() as stores:
-        stores.probes.sent(load_id, deployment.name, at=toolbox.now())
+    with toolbox.open_booking() as database:
+        EngineProbeNotes(database).sent(load_id, deployment.name, at=toolbox.now())
     try:
         yield
     finally:
-        with suppress(DatabaseUnavailable), toolbox.open_booking() as stores:
-            stores.probes.ended(load_id, None, at=toolbox.now())
+        with suppress(DatabaseUnavailable), toolbox.open_booking() as database:
+            EngineProbeNotes(database).ended(load_id, None, at=toolbox.now())
 
 
 def _measured(
@@ -214,13 +219,21 @@ def _calibration(
 
 
 def _store(
-    stores: Stores, deployment: Deployment, measured: Calibration, *, now: datetime, reason: str
+    database: Database,
+    deployment: Deployment,
+    measured: Calibration,
+    *,
+    now: datetime,
+    reason: str,
 ) -> Price:
     """Add the calibration to the price book; return the price that it gives.
 
     Raises: OperatorError: an apply changed the deployment while it was measured.
     """
-    current = require_current(stores.policies).policy.deployments.get(deployment.name)
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.policy.prices import PriceStore
+
+    current = require_current(PolicyStore(database)).policy.deployments.get(deployment.name)
     if (
         current is None
         or current.gpu is None
@@ -238,8 +251,9 @@ def _store(
         dated=Dated(valid_from=now, price=price),
         calibration=measured,
     )
-    stores.prices.add([entry], author=operator_name(), reason=reason)
-    override = stores.prices.book([current]).override(current, at=now)
+    prices = PriceStore(database)
+    prices.add([entry], author=operator_name(), reason=reason)
+    override = prices.book([current]).override(current, at=now)
     if override is None:
         note(f"From now on {deployment.name} is charged by: {price.source}.")
     else:

@@ -29,7 +29,8 @@ from gateway.wire.bills.gpu_bill import MOST_BYTES, parse_gpu_bill
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
-    from gateway.services.stores import Stores
+    from gateway.storage.deployments.gpu_bills import GpuBillStore
+    from gateway.storage.policy.policies import PolicyStore
 
 app = typer.Typer(
     name="bill",
@@ -65,18 +66,22 @@ def import_bill(
     later import replaces the lines of the same invoice and deployment, and in other lines the
     seconds that it covers. A line that cannot be read refuses the whole file.
     """
+    from gateway.storage.deployments.gpu_bills import GpuBillStore
+    from gateway.storage.policy.policies import PolicyStore
+
     toolbox: Toolbox = ctx.obj
     data = _read(file)
-    with toolbox.open_stores() as stores:
+    with toolbox.open_admin() as database:
+        bills = GpuBillStore(database)
         name = "standard input" if file == "-" else Path(file).name
-        lines = parse_gpu_bill(data, name=name, known=_known(stores))
-        _show_effect(stores.gpu_bills.preview(lines))
+        lines = parse_gpu_bill(data, name=name, known=_known(bills, PolicyStore(database)))
+        _show_effect(bills.preview(lines))
         late = sum(line.end > toolbox.now() for line in lines)
         if late:
             note(f"{late} line(s) end in the future: their hours to come count as empty.")
         if not yes:
             confirm("Import this bill?", done="imported", act="import")
-        found = stores.gpu_bills.add(BillFile(name=name, sha256=sha256(data).hexdigest()), lines)
+        found = bills.add(BillFile(name=name, sha256=sha256(data).hexdigest()), lines)
     show_record(
         {
             "import_id": str(found.import_id),
@@ -107,18 +112,18 @@ def _read(file: str) -> bytes:
         raise BadUsage(f"{file} cannot be read: {broken.strerror}.") from None
 
 
-def _known(stores: Stores) -> frozenset[str]:
+def _known(bills: GpuBillStore, policies: PolicyStore) -> frozenset[str]:
     """Return the names of the deployments that may have a bill: those of the ledger, and the
     self-hosted ones of the policy.
     """
-    stored = stores.policies.current()
+    stored = policies.current()
     try:
         policy = None if stored is None else version_of(stored).policy
     except PolicyRejected:
         policy = None
     deployments = () if policy is None else policy.deployments.values()
     own = {deployment.name for deployment in deployments if deployment.is_self_hosted}
-    return stores.gpu_bills.deployments() | own
+    return bills.deployments() | own
 
 
 def _show_effect(found: Sequence[DeploymentBill]) -> None:

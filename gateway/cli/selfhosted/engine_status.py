@@ -73,10 +73,13 @@ def engine_status(
     the engine's own; one that it does not report is empty. Exit 1 if an engine is not ready, 3 if
     that could not be found out. `python -m engine status` prints what is installed here.
     """
+    from gateway.storage.deployments.engine_probes import EngineProbeNotes
+    from gateway.storage.policy.policies import PolicyStore
+
     toolbox: Toolbox = ctx.obj
-    with toolbox.open_booking() as stores:
-        version = require_current(stores.policies)
-        found = toolbox.machine.inspect_engines(version, stores.probes, over_s)
+    with toolbox.open_booking() as database:
+        version = require_current(PolicyStore(database))
+        found = toolbox.engines.inspect(version, EngineProbeNotes(database), over_s)
     rows = [_row(one, SHARES[quantile]) for one in found]
     show(Table(COLUMNS, rows), format, empty="The policy has no self-hosted deployment.")
     for one in found:

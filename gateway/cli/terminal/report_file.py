@@ -16,10 +16,11 @@ from gateway.cli.terminal.output import Format, show_record, write
 from gateway.cli.terminal.progress import ProgressStep
 from gateway.cli.terminal.replaced_file import replaced_file
 from gateway.errors import BadUsage
-from gateway.reports import csv_lines, file_writer, json_pieces
+from gateway.reports.files.report_file import file_writer
+from gateway.reports.json_and_csv import csv_lines, json_pieces
 
 if TYPE_CHECKING:
-    from gateway.reports import Cell, Export
+    from gateway.reports.report import Cell, Export
 
 QUIET_S, ROWS_A_LOOK = 2.0, 1_000
 

@@ -35,13 +35,22 @@ from gateway.domain.policy.api_keys import RANDOM_BYTES, key_id_of, mint
 from gateway.domain.words import host_and_port
 from gateway.errors import BadUsage
 from gateway.services.policy.apply import apply_policy
+from gateway.storage.administration import ensure_logins
+from gateway.storage.policy import pepper
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres import migrations
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.embedded import EmbeddedPostgres
+from gateway.storage.postgres.home_checks import require_own_secret
 from gateway.wire.parsed_policy import parse
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from gateway.cli.toolbox import Options, Toolbox
-    from gateway.services.stores import Stores
 
 TINY = "The tiny model's answers mean nothing. "
 ENGINE_WITHIN_S = 300
@@ -132,17 +141,17 @@ def run(toolbox: Toolbox, chosen: UpOptions) -> None:
         up_file = options.home / "up.json"
         with held, ExitStack() as opened:
             with ProgressStep("Database: start, migrations, pepper, demo team and key", usual_s=10):
-                owner = opened.enter_context(toolbox.open_as_owner())
+                owner = opened.enter_context(toolbox.open_owner())
                 _prepare_database(toolbox, owner)
                 # The next steps need less; the embedded server stays up until `opened` ends.
-                owner.database.close()
-                stores = opened.enter_context(toolbox.open_stores())
-                key = _demo_key(toolbox, stores)
+                owner.close()
+                database = opened.enter_context(toolbox.open_admin())
+                key = _demo_key(toolbox, KeyStore(database))
             children = Children(options.home / "logs")
             try:
                 _bring_up(
                     toolbox,
-                    stores,
+                    database,
                     children,
                     chosen,
                     brought=brought,
@@ -193,7 +202,7 @@ def _database_outside_home(toolbox: Toolbox) -> str:
     """
 
     options = toolbox.options
-    place = toolbox.machine.database_folder()
+    place = EmbeddedPostgres(options.home).place()
     if options.database_url is not None or place.is_relative_to(options.home.resolve()):
         return ""
     return (
@@ -204,7 +213,7 @@ def _database_outside_home(toolbox: Toolbox) -> str:
 
 def _bring_up(
     toolbox: Toolbox,
-    stores: Stores,
+    database: Database,
     children: Children,
     chosen: UpOptions,
     *,
@@ -218,7 +227,7 @@ def _bring_up(
     """
     options = toolbox.options
     if chosen.engine_url is not None:
-        _warn_of_own_policy(stores, chosen.engine_url)
+        _warn_of_own_policy(PolicyStore(database), chosen.engine_url)
     if brought is None:  # beside gateway and dashboard, because it takes the longest by far
         setup = [sys.executable, "-P", "-m", "engine", "setup", "--progress", "json"]
         children.begin("engine-setup", setup, _engine_variables(options))
@@ -243,7 +252,7 @@ def _bring_up(
     )
     engine_url, engine_model = brought or _start_engine(options, children, chosen)
     version = _apply_demo_policy(
-        toolbox, stores, chosen, engine_url=engine_url, engine_model=engine_model
+        toolbox, database, chosen, engine_url=engine_url, engine_model=engine_model
     )
     if chosen.with_demo_data:
         with ProgressStep(f"Demo data: 3 teams, {DEMO_DAYS} days, marked as demo", usual_s=30):
@@ -265,29 +274,31 @@ def _bring_up(
     _show_key(options, key)
 
 
-def _prepare_database(toolbox: Toolbox, stores: Stores) -> None:
+def _prepare_database(toolbox: Toolbox, database: Database) -> None:
     """Bring the tables to this version, and create the embedded database's logins and the
     pepper.
     """
-    stores.database.upgrade()
-    if toolbox.options.database_url is None:  # `tollgate db upgrade` makes another server's logins
-        for note in stores.database.ensure_logins(given={}).notes:
+    options = toolbox.options
+    migrations.upgrade(database)
+    if options.database_url is None:  # `tollgate db upgrade` makes another server's logins
+        for note in ensure_logins(database, options.home, given={}).notes:
             print(f"\n  {note}", flush=True)
-    toolbox.machine.create_pepper()
-    stores.database.register_peppers(toolbox.machine.peppers())
+    pepper.create(options.pepper_path)
+    pepper.register(database, pepper.load(options.pepper_path))
 
 
-def _demo_key(toolbox: Toolbox, stores: Stores) -> str:
+def _demo_key(toolbox: Toolbox, keys: KeyStore) -> str:
     """Return the demo team's key: the same at every start, a new one if it was revoked or lost."""
-    file = toolbox.options.home / "demo-key"
-    toolbox.machine.require_own_secret(file)
+    options = toolbox.options
+    file = options.home / "demo-key"
+    require_own_secret(file, home=options.home, pepper=options.pepper_path)
     key = file.read_text().strip() if file.exists() else ""
-    if any(record.key_id == key_id_of(key) for record in stores.keys.live()):
+    if any(record.key_id == key_id_of(key) for record in keys.live()):
         return key
     key = mint(toolbox.random_bytes(RANDOM_BYTES))
-    current = toolbox.machine.peppers()[0]
+    current = pepper.load(options.pepper_path)[0]
     record = record_of(key, team=demo_policy.TEAM, project=None, expires_at=None, pepper=current)
-    stores.keys.create(replace(record, is_demo=True), created_by="tollgate up")
+    keys.create(replace(record, is_demo=True), created_by="tollgate up")
     _write_private(file, key + "\n")
     return key
 
@@ -381,9 +392,9 @@ def _model_of(url: str, key_reference: str | None) -> str:
         ) from None
 
 
-def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
+def _warn_of_own_policy(policies: PolicyStore, engine_url: str) -> None:
     """Warn that the option has no effect while an operator's own policy is in force."""
-    current = stores.policies.current()
+    current = policies.current()
     if current is not None and not current.is_demo:
         print(
             f"  --engine-url has no effect: policy version {current.version} is your own and stays "
@@ -394,12 +405,13 @@ def _warn_of_own_policy(stores: Stores, engine_url: str) -> None:
 
 
 def _apply_demo_policy(
-    toolbox: Toolbox, stores: Stores, chosen: UpOptions, *, engine_url: str, engine_model: str
+    toolbox: Toolbox, database: Database, chosen: UpOptions, *, engine_url: str, engine_model: str
 ) -> int | None:
     """Apply the demo policy and return its version; None if an operator's own policy is in force
     and stays.
     """
-    current = stores.policies.current()
+    policies = PolicyStore(database)
+    current = policies.current()
     if current is not None and not current.is_demo:
         print(
             f"  Policy version {current.version} is your own and stays in force: no demo team, "
@@ -425,9 +437,9 @@ def _apply_demo_policy(
     )
     applied = apply_policy(
         parse(text),
-        policies=stores.policies,
-        prices=stores.prices,
-        builtin=stores.price_list.builtin_price,
+        policies=policies,
+        prices=PriceStore(database),
+        builtin=builtin_price,
         author="tollgate up",
         message="demo policy",
         now=toolbox.now(),

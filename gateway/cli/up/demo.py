@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import timedelta
 from itertools import islice
 from pathlib import Path
@@ -22,6 +23,11 @@ from gateway.errors import BadUsage, DatabaseUnavailable, OperatorError
 from gateway.services.demo.organisation import OrganisationSize
 from gateway.services.demo_events import demo_events, demo_prices
 from gateway.services.demo_teams import DEPLOYMENTS
+from gateway.storage.ledger import rollups
+from gateway.storage.ledger.ledger import Ledger
+from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres.partitions import ensure_months
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -30,7 +36,6 @@ if TYPE_CHECKING:
     from gateway.domain.ledger.usage_event import UsageEvent
     from gateway.domain.pricing.pricing import Price
     from gateway.services.demo.exports import DemoFile
-    from gateway.services.stores import PriceList
 
 DAYS = 90
 SEED = 1  # the same figures on every machine, so that a screenshot can be compared
@@ -136,14 +141,14 @@ def _write_organisation(
     """Write an organisation, as a ledger if there is a folder for its files; return the record to
     print.
     """
+    from gateway.cli.up.write_organisation import write_organisation
     from gateway.services.demo.files import demo_files
-    from gateway.services.demo.write import write_organisation
 
     size.check()
     reached = 0
     try:
         with (
-            toolbox.open_booking() as stores,
+            toolbox.open_booking() as database,
             ProgressStep("Writing events", out=sys.stderr) as step,
         ):
 
@@ -153,10 +158,10 @@ def _write_organisation(
                 step.advance(f"{events:,} of {size.events:,} events", done=events / size.events)
 
             written = write_organisation(
-                stores,
+                database,
                 size,
                 last_day=toolbox.now().date() - timedelta(days=1),
-                price_list=toolbox.machine.price_list(),
+                builtin=builtin_price,
                 is_ledger=folder is not None,
                 on_progress=on_progress,
             )
@@ -211,17 +216,17 @@ def _write_files(folder: Path, files: list[DemoFile]) -> None:
 def _write_small(toolbox: Toolbox) -> dict[str, Any]:
     """Write 90 days of five teams up to now; return the record to print."""
     now = toolbox.now()
-    prices = demo_prices(_listed_prices(toolbox.machine.price_list(), now))
+    prices = demo_prices(_listed_prices(now))
     events = demo_events(until=now, days=DAYS, seed=SEED, prices=prices)
     written, printed_s = 0, monotonic()
-    with toolbox.open_booking() as stores:
-        stores.database.ensure_months(first=(now - timedelta(days=DAYS)).date(), last=now.date())
-        stores.prices.store_event_prices(prices.values())
+    with toolbox.open_booking() as database, closing(Ledger(database)) as ledger:
+        ensure_months(database, first=(now - timedelta(days=DAYS)).date(), last=now.date())
+        PriceStore(database).store_event_prices(prices.values())
         for batch in _batches(events):
-            written += stores.ledger.write(batch)
+            written += ledger.write(batch)
             printed_s = _print_progress(f"{written:,} events written.", printed_s)
         note("Summing up the hours, so that reports and dashboard are fast.")
-        stores.database.refresh_rollups()
+        rollups.refresh(database)
     return {"days": DAYS, "new_events": written, "files": []}
 
 
@@ -233,12 +238,12 @@ def _print_progress(text: str, printed_s: float) -> float:
     return monotonic()
 
 
-def _listed_prices(price_list: PriceList, now: datetime) -> dict[str, Price]:
+def _listed_prices(now: datetime) -> dict[str, Price]:
     """Return the built-in list's prices of the demo's external deployments, without those that it
     does not list.
     """
     listed = {
-        name: price_list.builtin_price(
+        name: builtin_price(
             provider=deployment.provider, model=deployment.model, base_url="", at=now
         )
         for name, deployment in DEPLOYMENTS.items()

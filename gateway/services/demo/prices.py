@@ -11,7 +11,7 @@ from gateway.domain.pricing.selfhost import standard_price
 from gateway.errors import OperatorError
 from gateway.services.demo.catalogue import DESTINATIONS, PARTNER_PRICES
 from gateway.services.demo.organisation import Calendar
-from gateway.services.stores import PriceList
+from gateway.services.ports import BuiltinPrices
 
 
 class PriceSince(NamedTuple):
@@ -21,7 +21,7 @@ class PriceSince(NamedTuple):
     price: Price
 
 
-def prices_of(calendar: Calendar, price_list: PriceList) -> Mapping[str, Sequence[PriceSince]]:
+def prices_of(calendar: Calendar, builtin: BuiltinPrices) -> Mapping[str, Sequence[PriceSince]]:
     """Return the prices of each deployment: of its GPUs, of the partner's contracts, or of the
     built-in list on the last day.
 
@@ -37,9 +37,7 @@ def prices_of(calendar: Calendar, price_list: PriceList) -> Mapping[str, Sequenc
             change = datetime.combine(calendar.new_price, time(), UTC)
             found[name] = list(map(PriceSince, (begin, change), PARTNER_PRICES))
         else:
-            price = price_list.builtin_price(
-                provider=place.provider, model=place.model, base_url="", at=at
-            )
+            price = builtin(provider=place.provider, model=place.model, base_url="", at=at)
             if price is None:
                 raise OperatorError(
                     f"The built-in price list has no price of {place.provider} {place.model}, "

@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from functools import partial
 from math import inf
+from typing import Protocol
 from uuid import UUID
 
 import structlog
@@ -28,7 +29,6 @@ from gateway.errors import DatabaseUnavailable, RequestError
 from gateway.services.deployments.ejections import Ejections
 from gateway.services.deployments.state import DeploymentHealth, DeploymentState
 from gateway.services.ports import Clock, Provider, Transport
-from gateway.services.stores import ProbeNotes
 from gateway.services.upstream_error import caller_error
 
 log = structlog.get_logger()
@@ -40,6 +40,21 @@ PROBE_BYTES = 64 * 1024
 NOTE_AGAIN_S = 2.0
 HANGS = "no_progress"
 NOTHING = Tokens(prompt=0, generation=0)
+
+
+class ProbeNotes(Protocol):
+    """Records probes of engines with their tokens.
+
+    `storage.deployments.engine_probes.EngineProbeNotes` implements it. Called in a thread.
+    """
+
+    def sent(self, probe_id: UUID, deployment: str, *, at: datetime) -> None:
+        """Record a probe before it is sent. Raises `DatabaseUnavailable`."""
+
+    def ended(self, probe_id: UUID, made: Tokens | None, *, at: datetime) -> None:
+        """Record a probe's end; `made` is its tokens, None if unknown. Raises
+        `DatabaseUnavailable`.
+        """
 
 
 class EngineProbes:

@@ -24,9 +24,8 @@ from gateway.domain.deployments.engine_signals import (
 )
 from gateway.domain.policy.policy import Deployment, PolicyVersion
 from gateway.errors import DatabaseUnavailable, RequestError
-from gateway.services.deployments.engine_probes import ProbeAnswer, send_probe
+from gateway.services.deployments.engine_probes import ProbeAnswer, ProbeNotes, send_probe
 from gateway.services.ports import Clock, Provider, Transport
-from gateway.services.stores import ProbeNotes
 
 MOST_AT_ONCE = 16
 SILENT = "its metrics page does not answer, so its load is unknown"

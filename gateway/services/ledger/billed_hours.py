@@ -4,7 +4,7 @@ whether it served or not; reads no bill.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from gateway.domain.ledger.billed_hours import spans_between
@@ -12,17 +12,17 @@ from gateway.domain.ledger.month_close import BilledSpan
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.errors import PolicyRejected
 from gateway.services.policy.apply import version_of
-from gateway.services.stores import PolicyHistory
 
 
 def billed_spans(
-    policies: PolicyHistory, *, begin: datetime, end: datetime, now: datetime
+    history: Iterable[StoredPolicy], *, begin: datetime, end: datetime, now: datetime
 ) -> list[BilledSpan]:
     """Return the whole hours between two moments, until now, for which a policy in force says
-    `hours: always`. A policy that this Tollgate cannot read declares nothing.
+    `hours: always`; `history` has every version. A policy that this Tollgate cannot read declares
+    nothing.
     """
-    history = sorted(policies.history(), key=lambda stored: stored.version)
-    applied = [(stored.applied_at, _always(stored)) for stored in history]
+    versions = sorted(history, key=lambda stored: stored.version)
+    applied = [(stored.applied_at, _always(stored)) for stored in versions]
     return spans_between(applied, begin=begin, end=end, now=now)
 
 

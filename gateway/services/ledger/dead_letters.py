@@ -6,12 +6,29 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Protocol
 from uuid import UUID
 
-from gateway.domain.ledger.records import DeadLetter
-from gateway.services.stores import DeadLetterQueue, EventBooking
+from gateway.domain.ledger.records import DeadLetter, Written
 
 BOOKED, KNOWN = "booked when it was tried again", "was in the ledger already"
+
+
+class DeadLetterQueue(Protocol):
+    """The dead letters: records that the ledger refused."""
+
+    def waiting(self) -> list[DeadLetter]:
+        """Return the unresolved dead letters, oldest first."""
+
+    def close(self, letter_id: UUID, *, resolution: str) -> bool:
+        """Record a dead letter's resolution; return False if it already had one."""
+
+
+class LetterBooking(Protocol):
+    """The booking of dead letters in the ledger."""
+
+    def book_letter(self, letter: DeadLetter) -> Written:
+        """Book a dead letter's document once, from the money leased for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +40,7 @@ class Retried:
 
 
 def retry(
-    letters: DeadLetterQueue, ledger: EventBooking, *, only: UUID | None = None
+    letters: DeadLetterQueue, ledger: LetterBooking, *, only: UUID | None = None
 ) -> Iterator[Retried]:
     """Try to book every waiting dead letter in the ledger, or only the letter `only`.
 

@@ -5,30 +5,93 @@ each deployment's price by the precedence of its sources.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Protocol
 
-from gateway.domain.places.regions import UNKNOWN
-from gateway.domain.policy.allocation import allocation_of
+from gateway.domain.budgets.budgets import BudgetRule
+from gateway.domain.budgets.limits import Limits
+from gateway.domain.policy.allocation import PolicyAllocation, allocation_of
 from gateway.domain.policy.policy import Deployment, Policy, PolicyVersion, Team
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.pricing import Price
-from gateway.domain.pricing.selfhost import calibrated_price, standard_price
+from gateway.domain.pricing.selfhost import Calibration, calibrated_price, standard_price
 from gateway.errors import NothingFound
-from gateway.services.stores import Book, PolicyHistory, PriceEntries
+from gateway.services.ports import BuiltinPrices
 from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 
-class BuiltinPrices(Protocol):
-    """The bundled price list; `storage.policy.price_list.builtin_price` implements it."""
+class CurrentPolicy(Protocol):
+    """The policy document in force."""
 
-    def __call__(
-        self, *, provider: str, model: str, base_url: str, region: str = UNKNOWN, at: datetime
-    ) -> Price | None:
-        """Return the list price of a model at a moment and place, None if it has none."""
+    def current(self) -> StoredPolicy | None:
+        """Return the newest policy version, None before the first."""
+
+
+class AppliedPolicies(CurrentPolicy, Protocol):
+    """The policy document in force, and its successor."""
+
+    def apply(
+        self,
+        document: str,
+        *,
+        sha256: str,
+        author: str,
+        message: str,
+        is_demo: bool,
+        expected_version: int | None,
+        budgets: Sequence[BudgetRule],
+        allocation: PolicyAllocation,
+        limits: Mapping[str, Limits],
+    ) -> int:
+        """Make a document the current policy, with all its declared budgets, the parts by which
+        reports allocate cost and the limits of each team; return its version.
+        """
+
+
+class Book(Protocol):
+    """The prices of some deployments in the price book, as they were read."""
+
+    def override(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """Return the price that `price add` set for a deployment at a moment, None if there is
+        none.
+        """
+
+    def calibrated(self, deployment: Deployment, *, at: datetime) -> Calibration | None:
+        """Return the latest calibration of a deployment at a moment, None if there is none."""
+
+    def has_listed(self, deployment: Deployment) -> bool:
+        """Return True if the model's list price was imported; it then replaces the bundled list."""
+
+    def listed(self, deployment: Deployment, *, at: datetime) -> Price | None:
+        """Return the imported list price of a deployment's model at a moment, None if there is
+        none.
+        """
+
+
+class PriceRecord(Protocol):
+    """The price book to be read, and the record of the prices in force."""
+
+    def book(self, deployments: Iterable[Deployment]) -> Book:
+        """Return the part of the price book that these deployments need."""
+
+    def record_in_force(
+        self, prices: Mapping[str, Price], *, policy_version: int, at: datetime
+    ) -> object:
+        """Record the price by which each deployment is charged from `at` on, if it changed; the
+        price book gets no entry.
+        """
+
+
+class ImportedPrices(PriceRecord, Protocol):
+    """The price book, which takes list prices too."""
+
+    def import_list_prices(
+        self, deployments: Iterable[Deployment], *, author: str, reason: str
+    ) -> object:
+        """Import list prices for models that the price book does not have yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,8 +108,8 @@ class Applied:
 def apply_policy(
     parsed: ParsedPolicy,
     *,
-    policies: PolicyHistory,
-    prices: PriceEntries,
+    policies: AppliedPolicies,
+    prices: ImportedPrices,
     builtin: BuiltinPrices,
     author: str,
     message: str,
@@ -97,7 +160,7 @@ def version_of(stored: StoredPolicy) -> PolicyVersion:
     )
 
 
-def require_current(policies: PolicyHistory) -> PolicyVersion:
+def require_current(policies: CurrentPolicy) -> PolicyVersion:
     """Return the policy in force. Raises `NothingFound` if none was applied yet."""
     stored = policies.current()
     if stored is None:

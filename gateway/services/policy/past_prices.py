@@ -10,8 +10,8 @@ from datetime import timedelta
 from gateway.domain.budgets.budgets import EPOCH
 from gateway.domain.policy.policy import Policy
 from gateway.domain.pricing.pricing import Price
-from gateway.services.policy.apply import BuiltinPrices, prices_of
-from gateway.services.stores import Book
+from gateway.services.policy.apply import Book, prices_of
+from gateway.services.ports import BuiltinPrices
 
 _HOUR_MS, _MINUTE_MS = 3_600_000, 60_000
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, datetime, time
 from functools import cached_property
+from typing import Protocol
 
 from gateway.domain.policy.policy import Policy
 from gateway.domain.policy.price_book import (
@@ -23,8 +24,24 @@ from gateway.domain.policy.price_book import (
 from gateway.domain.pricing.price_corrections import Adjustment, PricedEvent, refuse_unless_open
 from gateway.domain.pricing.pricing import Price, Rate, cost_nusd, lines
 from gateway.errors import NothingFound
-from gateway.services.policy.apply import BuiltinPrices, price_of
-from gateway.services.stores import Book, RepriceLedger
+from gateway.services.policy.apply import Book, price_of
+from gateway.services.ports import BuiltinPrices
+
+
+class RepriceLedger(Protocol):
+    """The events of a month, to be priced again."""
+
+    def state(self, month: date) -> str | None:
+        """Return whether a month's ledger is open or closed, as its stored state; None if nothing
+        was booked in it.
+        """
+
+    def events(
+        self, month: date, *, route: str | None, deployment: str | None
+    ) -> Iterator[PricedEvent]:
+        """Yield a month's charged events, of one route or deployment if given; demo data is left
+        out.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

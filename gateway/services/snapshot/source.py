@@ -6,18 +6,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
-from gateway.domain.policy.api_keys import Pepper
+from gateway.domain.policy.api_keys import KeyRecord, Pepper
 from gateway.domain.policy.last_snapshot import LastSnapshot
 from gateway.domain.policy.policy import PolicyVersion
 from gateway.domain.policy.stored_policy import StoredPolicy
 from gateway.domain.pricing.pricing import Price
 from gateway.errors import PolicyRejected
-from gateway.services.policy.apply import BuiltinPrices, prices_of, version_of
-from gateway.services.ports import Clock
+from gateway.services.policy.apply import CurrentPolicy, PriceRecord, prices_of, version_of
+from gateway.services.ports import BuiltinPrices, Clock
 from gateway.services.snapshot.snapshot import Snapshot
-from gateway.services.stores import ApiKeys, EjectionRegister, PolicyHistory, PriceEntries
 from gateway.wire.parsed_policy import parse
+
+
+class LiveKeys(Protocol):
+    """The API keys that callers may use."""
+
+    def live(self) -> list[KeyRecord]:
+        """Return the API keys that are not revoked, including paused ones."""
+
+
+class StatedPlaces(Protocol):
+    """The deployments that answered from another place than promised."""
+
+    def stated_places(self) -> Mapping[str, str]:
+        """Return the place that each deployment out of use now reported, by deployment."""
 
 
 def _nothing_to_check() -> None:
@@ -32,10 +46,10 @@ class StoredSnapshots:
     the first snapshot is read. It raises `BadUsage` if the keys cannot belong to this gateway.
     """
 
-    policies: PolicyHistory
-    keys: ApiKeys
-    ejections: EjectionRegister
-    prices: PriceEntries
+    policies: CurrentPolicy
+    keys: LiveKeys
+    ejections: StatedPlaces
+    prices: PriceRecord
     wait_for_change: Callable[[float], bool]
     peppers: Mapping[str, Pepper]
     builtin: BuiltinPrices

@@ -269,6 +269,7 @@ class Database:
         one.
         """
         self.role = role
+        self.url = url  # with the password
         self._role_if_member, self._has_taken_role = role_if_member, False
         self._setting = setting
         self._login: dict[str, Any] = (
@@ -639,6 +640,12 @@ class Database:
                 f"({state}). Look at its log."
             ) from error
         raise error
+
+
+def user_of(url: str) -> str | None:
+    """Return the user in a database URL, if it names one. Raises `BadUsage` as `parse_url`."""
+    user = parse_url(url).get("user")
+    return None if user is None else str(user)
 
 
 def parse_url(url: str) -> dict[str, Any]:

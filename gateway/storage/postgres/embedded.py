@@ -35,7 +35,7 @@ from gateway.domain.database_server import TEMP_FILE_LIMIT
 from gateway.errors import BadUsage, DatabaseUnavailable
 from gateway.storage import owned_files, private_files
 from gateway.storage.postgres import system_user
-from gateway.storage.postgres.database import parse_url
+from gateway.storage.postgres.database import parse_url, user_of
 from gateway.storage.postgres.disk_use import end_largest_sort, opened, try_lock, turn_log_over
 from gateway.storage.postgres.server_account import (
     ServerAccount,
@@ -568,6 +568,13 @@ class EmbeddedPostgres:
             f"kill -QUIT {pid}; the next command starts it again. Its log: "
             f"{self.folder / 'server.log'}"
         )
+
+
+def owner_of(database_url: str | None) -> str | None:
+    """Return the user who owns the tables: that of the address in the settings, the embedded
+    database's without one.
+    """
+    return ROLE if database_url is None else user_of(database_url)
 
 
 def libpq_variables() -> frozenset[str]:

@@ -41,6 +41,11 @@ def secrets_of(home: Path, pepper: Path) -> dict[Path, str]:
     }
 
 
+def require_own_secret(file: Path, *, home: Path, pepper: Path) -> None:
+    """Raise `BadUsage` if a secret of a home is open to other users or another user's."""
+    owned_files.require_own_secret(file, name=secrets_of(home, pepper)[file])
+
+
 def dashboard_secrets(home: Path) -> tuple[Path, ...]:
     """Return the files in which the operator sets the dashboard's sign-in up; the last one wins."""
     return tuple(folder / ".streamlit" / "secrets.toml" for folder in (*_own_home(), home))

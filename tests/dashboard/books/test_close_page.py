@@ -22,7 +22,8 @@ from dashboard.finance.changes import BooksChange
 from dashboard.source import export_file, statement
 from dashboard.views.books import exports
 from gateway.cli import dashboard as command
-from gateway.reports import StatementFormat, ask
+from gateway.reports.question import ask
+from gateway.reports.statements.files import StatementFormat
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, cli, cli_at

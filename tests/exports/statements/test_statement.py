@@ -25,8 +25,11 @@ from gateway.domain.reports.statement import (
     page_of,
 )
 from gateway.errors import BadUsage, NothingFound, OperatorError
-from gateway.reports import Reports, StatementFormat, ask, ask_statement, statement_file
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
+from gateway.reports.statements.files import StatementFormat, statement_file
 from gateway.reports.statements.pdf import MISSING_NOTE, missing_letters
+from gateway.reports.statements.statement import ask_statement
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.months import MonthStore

@@ -12,7 +12,8 @@ from sqlalchemy import text
 
 from gateway.domain.deployments.gpu_bills import HOUR_MS, BillLine
 from gateway.domain.deployments.imported_bills import BillFile
-from gateway.reports import Reports, ask
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports
 from gateway.storage.deployments.gpu_bills import GpuBillStore
 from gateway.storage.ledger.months import MonthStore
 from gateway.storage.postgres.database import Database

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from gateway.domain.checks import Check
 from gateway.domain.ledger.month_close import BilledSpan, month_moments
 from gateway.domain.policy.stored_policy import StoredPolicy
-from gateway.reports import Reports
+from gateway.reports.reports import Reports
 from gateway.services.ledger.billed_hours import billed_spans
 from gateway.storage.ledger.adjustments import expire_holds
 from gateway.storage.ledger.journals_table import JournalTable
@@ -206,7 +206,7 @@ def test_the_declared_hours_are_those_of_the_policies_in_force() -> None:
     assert always != EXAMPLE
     applied, given_back = datetime(2026, 9, 3, 8, 30, tzinfo=UTC), datetime(2026, 9, 20, tzinfo=UTC)
     history = History((applied, always), (given_back, EXAMPLE), (given_back, "not a policy"))
-    found = billed_spans(history, begin=begin, end=end, now=end)  # type: ignore[arg-type]
+    found = billed_spans(history.history(), begin=begin, end=end, now=end)  # type: ignore[arg-type]
     assert {(one.begin, one.end) for one in found} == {
         (datetime(2026, 9, 3, 8, tzinfo=UTC), given_back)
     }

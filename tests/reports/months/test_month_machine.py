@@ -33,7 +33,10 @@ from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.money import usd_from_nusd
 from gateway.domain.pricing.tokens import TokenUsage, UsageSource
 from gateway.errors import OperatorError
-from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports, to_csv, to_json
+from gateway.reports.json_and_csv import to_csv, to_json
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.deployments.gpu_bills import GpuBillStore
 from gateway.storage.ledger import rollups

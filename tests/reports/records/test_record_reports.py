@@ -10,8 +10,11 @@ import psycopg
 import pytest
 
 from gateway.errors import BadUsage, RequestError
-from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports, to_json
+from gateway.reports.json_and_csv import to_json
+from gateway.reports.question import ask
 from gateway.reports.records.refusals import OTHER_REMEDY, REMEDIES
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.ledger import rollups
 from gateway.storage.postgres.database import Database
 from tests.cli.conftest import Cli, applied, cli, cli_at, policy_file

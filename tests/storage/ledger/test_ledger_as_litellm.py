@@ -13,7 +13,8 @@ from decimal import Decimal
 
 import pytest
 
-from gateway import reports
+from gateway.reports.reports import open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.ledger import rollups
 from gateway.storage.ledger.documents import encode_event
 from gateway.storage.ledger.ledger import Ledger
@@ -46,7 +47,7 @@ def test_litellm_30460_spend_does_not_grow_with_redelivery(
     for _ in range(4):
         ledger.write_documents(batch)
         rollups.refresh(database)
-    opened = reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION)
+    opened = open_reports(database_url, scope=WHOLE_ORGANISATION)
     try:
         own = opened.usage_me(team="payments", key_id="k123456789", now=NOON + timedelta(hours=1))
     finally:
@@ -70,7 +71,7 @@ def test_litellm_34238_every_replica_reads_the_same_spend(database_url: str) -> 
             )
         seen = []
         for _ in databases:
-            opened = reports.open_reports(database_url, scope=reports.WHOLE_ORGANISATION)
+            opened = open_reports(database_url, scope=WHOLE_ORGANISATION)
             seen.append(
                 opened.usage_me(team="payments", key_id="k123456789", now=NOON).team_month.cost_usd
             )

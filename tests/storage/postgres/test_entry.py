@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from gateway.domain.database_server import server_checks
 from gateway.domain.logins import LoginPurpose
-from gateway.storage.administration import Administration
+from gateway.storage.administration import ensure_logins
 from gateway.storage.postgres import logins, migrations
 from gateway.storage.postgres.database import Database
 from gateway.storage.postgres.server_facts import read_facts
@@ -27,9 +27,9 @@ def test_only_the_own_logins_of_a_database_may_enter(tmp_path: Path) -> None:
         _run(url, "CREATE ROLE measures LOGIN PASSWORD 'x'")
         with closing(Database(second_url)) as second:
             migrations.upgrade(second)
-            _made(second, second_url, tmp_path)
+            _made(second, tmp_path)
             with closing(Database(url)) as first:
-                _made(first, url, tmp_path)
+                _made(first, tmp_path)
                 # A login that is no member would lose its way in: a finding, and no revocation.
                 (found,) = [
                     check
@@ -38,11 +38,11 @@ def test_only_the_own_logins_of_a_database_may_enter(tmp_path: Path) -> None:
                 ]
                 assert "second_reports_login" in found.finding
                 _run(url, "DROP ROLE measures")
-                _made(first, url, tmp_path)
+                _made(first, tmp_path)
                 assert "rights of logins" not in {
                     check.name for check in server_checks(read_facts(first))
                 }
-            _made(second, second_url, tmp_path)
+            _made(second, tmp_path)
         for purpose in LoginPurpose:
             for own, other in ((url, second_url), (second_url, url)):
                 login = conninfo_to_dict(logins.address_as(own, purpose, tmp_path))
@@ -55,9 +55,9 @@ def test_only_the_own_logins_of_a_database_may_enter(tmp_path: Path) -> None:
         psycopg.connect(make_conninfo(**ada)).close()
 
 
-def _made(database: Database, url: str, home: Path) -> None:
+def _made(database: Database, home: Path) -> None:
     """Make the logins as `tollgate db upgrade` does."""
-    made = Administration(database, url=url, home=home).ensure_logins(given={})
+    made = ensure_logins(database, home, given={})
     assert (len(made.ready), made.sql, made.notes) == (len(LoginPurpose), (), ())
 
 

@@ -25,7 +25,7 @@ from gateway.domain.ledger.health import LedgerHealth, health_checks
 from gateway.domain.ledger.usage_event import UsageEvent
 from gateway.domain.policy.policy import Policy, Route
 from gateway.errors import DatabaseUnavailable
-from gateway.reports import Receipt, receipt_of_events
+from gateway.reports.receipts.receipt import Receipt, receipt_of_events
 from gateway.services.deployments.estimates import Estimates
 from gateway.services.limits.limiter import Limiter, LimitGrant
 from gateway.services.limits.own_reads import OwnReads

@@ -17,7 +17,10 @@ from sqlalchemy import text
 from gateway.domain.allocation.currency import new_rate
 from gateway.domain.policy.idle_cost import IdleRule
 from gateway.errors import OperatorError
-from gateway.reports import WHOLE_ORGANISATION, Reports, ask, open_reports, to_csv, to_json
+from gateway.reports.json_and_csv import to_csv, to_json
+from gateway.reports.question import ask
+from gateway.reports.reports import Reports, open_reports
+from gateway.reports.scope import WHOLE_ORGANISATION
 from gateway.storage.allocation.currencies import CurrencyStore
 from gateway.storage.ledger.ledger import Ledger
 from gateway.storage.ledger.months import MonthStore

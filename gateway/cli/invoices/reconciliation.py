@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
+from typing import TYPE_CHECKING
 
 from gateway.domain.policy.policy import Deployment, Policy
 from gateway.domain.providers.place_prices import factors_of
@@ -22,7 +23,10 @@ from gateway.domain.reconciliation.statement import (
 from gateway.domain.reconciliation.true_ups import TrueUp, TrueUpKey, true_ups_of
 from gateway.errors import NothingFound
 from gateway.services.policy.apply import require_current
-from gateway.services.stores import Stores
+
+if TYPE_CHECKING:
+    from gateway.storage.policy.policies import PolicyStore
+    from gateway.storage.reconciliation.bills import ProviderBillStore
 
 DAY = timedelta(days=1)
 
@@ -37,18 +41,21 @@ class Reconciliation:
 
 
 def reconcile_month(
-    stores: Stores, provider: str, month: date, *, on_day: Callable[[date], None]
+    bills: ProviderBillStore,
+    provider: str,
+    month: date,
+    *,
+    policies: PolicyStore,
+    on_day: Callable[[date], None],
 ) -> Reconciliation:
     """Return the reconciliation of a month; `on_day` is called before each day is read.
 
     The days beside the month are read too: a request may run over midnight.
     """
     last = (month + timedelta(days=32)).replace(day=1) - DAY
-    bill = stores.provider_bills.bill(provider, first=month - DAY, last=last + DAY)
-    usage = stores.provider_bills.metered(
-        provider, first=month - DAY, last=last + DAY, on_day=on_day
-    )
-    deployments = _deployments(_policy(stores), provider)
+    bill = bills.bill(provider, first=month - DAY, last=last + DAY)
+    usage = bills.metered(provider, first=month - DAY, last=last + DAY, on_day=on_day)
+    deployments = _deployments(_policy(policies), provider)
     usage = replace(
         usage,
         billing={one.name: one.billing for one in deployments if one.billing is not None},
@@ -60,33 +67,30 @@ def reconcile_month(
 
 
 def approve_month(
-    stores: Stores,
+    bills: ProviderBillStore,
     provider: str,
     month: date,
     *,
     found: Reconciliation,
     causes: Collection[Cause],
-    team: str | None,
+    owner: Owner | None,
     reason: str,
 ) -> BookedTrueUps:
-    """Book the differences of a reconciliation with some causes, as far as they are not booked.
-
-    A part without a team is booked to `team`, if it is given. Raises `NothingFound` for an unknown
-    team.
+    """Book the differences of a reconciliation with some causes, as far as they are not booked. A
+    part without a team is booked to `owner`, if it is given.
     """
-    owner = None if team is None else _owner(stores, team, month)
 
     def make(booked: Mapping[TrueUpKey, int]) -> Sequence[TrueUp]:
         """Return the true-ups that are not booked yet."""
         return true_ups_of(found.rows, causes=causes, unallocated_to=owner, booked=booked)
 
-    return stores.provider_bills.approve(provider, month, make=make, reason=reason)
+    return bills.approve(provider, month, make=make, reason=reason)
 
 
-def _policy(stores: Stores) -> Policy | None:
+def _policy(policies: PolicyStore) -> Policy | None:
     """Return the current policy; None before the first."""
     try:
-        return require_current(stores.policies).policy
+        return require_current(policies).policy
     except NothingFound:
         return None
 
@@ -97,9 +101,11 @@ def _deployments(policy: Policy | None, provider: str) -> list[Deployment]:
     return [one for one in deployments if one.provider == provider and one.billing is not None]
 
 
-def _owner(stores: Stores, team: str, month: date) -> Owner:
-    """Return a team with its cost centre of a month. Raises `NothingFound`."""
-    policy = require_current(stores.policies).policy
+def owner_of(team: str, month: date, *, policies: PolicyStore) -> Owner:
+    """Return a team of the current policy with its cost centre of a month. Raises
+    `NothingFound`.
+    """
+    policy = require_current(policies).policy
     found = policy.teams.get(team)
     if found is None:
         raise NothingFound(f"There is no team '{team}' (there are: {', '.join(policy.teams)}).")

@@ -15,7 +15,13 @@ from gateway.services.demo.metered import Key, Metered, add_up, metered
 from gateway.services.demo.organisation import Calendar, OrganisationSize, calendar_of
 from gateway.services.demo.prices import PriceSince, prices_of
 from gateway.services.demo.traffic import Traffic
-from gateway.services.stores import PriceList, Stores
+from gateway.services.ports import BuiltinPrices
+from gateway.storage.ledger import rollups
+from gateway.storage.ledger.bulk import BulkLedger
+from gateway.storage.ledger.demo_organisations import DemoOrganisationTable
+from gateway.storage.policy.prices import PriceStore
+from gateway.storage.postgres.database import Database
+from gateway.storage.postgres.partitions import ensure_months
 
 # Events whose days are summed up while the next ones are made: each sum has some fixed costs, and
 # those of the last events have a core to themselves.
@@ -49,11 +55,11 @@ class SliceMaker:
 
 
 def write_organisation(
-    stores: Stores,
+    database: Database,
     size: OrganisationSize,
     *,
     last_day: date,
-    price_list: PriceList,
+    builtin: BuiltinPrices,
     is_ledger: bool,
     on_progress: Callable[[int], None],
 ) -> WrittenOrganisation:
@@ -64,26 +70,29 @@ def write_organisation(
     then repeat the call, and it continues.
     """
     size.check()
-    prices_of(calendar_of(size, last=last_day), price_list)  # raises before anything is recorded
-    last = stores.demo_organisations.begin(size.name, is_ledger=is_ledger, last_day=last_day)
+    prices_of(calendar_of(size, last=last_day), builtin)  # raises before anything is recorded
+    demo_organisations = DemoOrganisationTable(database)
+    last = demo_organisations.begin(size.name, is_ledger=is_ledger, last_day=last_day)
     calendar = calendar_of(size, last=last)
-    prices = prices_of(calendar, price_list)
-    stores.database.ensure_months(first=calendar.first, last=calendar.last)
-    stores.prices.store_event_prices(dated.price for each in prices.values() for dated in each)
+    prices = prices_of(calendar, builtin)
+    ensure_months(database, first=calendar.first, last=calendar.last)
+    PriceStore(database).store_event_prices(
+        dated.price for each in prices.values() for dated in each
+    )
     traffic = Traffic(size, calendar, prices, is_demo=not is_ledger)
     found = WrittenOrganisation(calendar, prices)
     summing = ThreadPoolExecutor(SUMMING)
     try:
         make = SliceMaker(traffic, is_ledger)
-        _copy_and_sum(stores, make, found=found, summing=summing, on_progress=on_progress)
+        _copy_and_sum(database, make, found=found, summing=summing, on_progress=on_progress)
     finally:
         summing.shutdown(cancel_futures=True)
-    stores.database.refresh_rollups()
+    rollups.refresh(database)
     return found
 
 
 def _copy_and_sum(
-    stores: Stores,
+    database: Database,
     make: SliceMaker,
     *,
     found: WrittenOrganisation,
@@ -94,7 +103,8 @@ def _copy_and_sum(
     done = summed = 0
     sums: list[Future[int]] = []
     slices = list(slices_of(make.traffic.hours()))
-    for number, one in enumerate(stores.bulk.copy(slices, make), 1):
+    bulk = BulkLedger(database.url, role_if_member="tollgate_gateway")
+    for number, one in enumerate(bulk.copy(slices, make), 1):
         done += one.events
         found.new_events += one.new
         add_up(found.usage, one.kept)
@@ -102,7 +112,7 @@ def _copy_and_sum(
         whole_until = _whole_until(slices, number)
         if found.new_events and whole_until is not None and done - summed >= SUM_EVERY:
             summed = done
-            sums.append(summing.submit(stores.database.refresh_rollups, before=whole_until))
+            sums.append(summing.submit(rollups.refresh, database, before=whole_until))
     for days in sums:
         days.result()
 
