@@ -31,6 +31,7 @@ from gateway.errors import BadUsage
 from gateway.reports.budgets.budgets import NO_BUDGET
 from gateway.reports.reports import open_reports
 from gateway.reports.scope import WHOLE_ORGANISATION
+from gateway.storage.budgets.budgets import BudgetStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -262,7 +263,6 @@ def _open_store_and_reports(toolbox: Toolbox) -> Iterator[tuple[BudgetStore, Rep
     """Yield the store of budgets, and reports on the same database: a read replica would not have
     the grant yet.
     """
-    from gateway.storage.budgets.budgets import BudgetStore
 
     with (
         toolbox.open_admin() as database,

@@ -18,6 +18,17 @@ from gateway.domain.checks import Status
 from gateway.domain.database_server import ROLE_RIGHTS, server_checks
 from gateway.domain.logins import LoginPurpose
 from gateway.errors import BadUsage
+from gateway.storage.administration import ensure_logins, require_suitable
+from gateway.storage.ledger import rollups
+from gateway.storage.policy import pepper
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.postgres import migrations
+from gateway.storage.postgres.database import user_of
+from gateway.storage.postgres.embedded import owner_of
+from gateway.storage.postgres.logins import login_problem
+from gateway.storage.postgres.partitions import attach_months, ensure_months
+from gateway.storage.postgres.server_facts import read_facts
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Options, Toolbox
@@ -62,11 +73,6 @@ def upgrade(
     each month's partition that was detached. Has this month's hours summed again whose sums differ
     from their events. Running it again changes nothing.
     """
-    from gateway.storage.administration import require_suitable
-    from gateway.storage.ledger import rollups
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.postgres import migrations
-    from gateway.storage.postgres.partitions import attach_months, ensure_months
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_owner() as database:
@@ -130,9 +136,6 @@ def check(ctx: typer.Context, format: FormatOption = Format.TABLE) -> None:
     Prints the risks of the server (losses in a crash, rights of every login), each with the SQL
     that mends it.
     """
-    from gateway.storage.administration import require_suitable
-    from gateway.storage.postgres import migrations
-    from gateway.storage.postgres.server_facts import read_facts
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:
@@ -177,7 +180,6 @@ def url(
     A narrower login that Postgres refuses, as after it changed its own password, is an error: no
     other login takes its place.
     """
-    from gateway.storage.postgres.logins import login_problem
 
     toolbox: Toolbox = ctx.obj
     with _held_address(toolbox, purpose) as address:
@@ -221,8 +223,6 @@ def _is_owners(address: str, purpose: LoginPurpose, toolbox: Toolbox) -> bool:
     """Return True if an address has the owner's login because no narrower one was made; False if
     the settings name it.
     """
-    from gateway.storage.postgres.database import user_of
-    from gateway.storage.postgres.embedded import owner_of
 
     if _named(toolbox.options)[purpose] is not None:
         return False
@@ -247,7 +247,6 @@ def _ensure_logins(toolbox: Toolbox, database: Database, *, renews: bool = False
 
     Those that the settings name are made with the passwords in there.
     """
-    from gateway.storage.administration import ensure_logins
 
     options = toolbox.options
     given = {
@@ -263,8 +262,6 @@ def _ensure_pepper(toolbox: Toolbox, database: Database) -> bool:
     If keys exist that were made with another pepper, none is made, because a new one would reject
     them all.
     """
-    from gateway.storage.policy import pepper
-    from gateway.storage.policy.keys import KeyStore
 
     path = toolbox.options.pepper_path
     is_new = not path.exists()

@@ -12,6 +12,8 @@ from gateway.cli.ids import journal_id_of
 from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.errors import BadUsage
+from gateway.storage.journal import journals_on
+from gateway.storage.ledger.journals_table import JournalTable
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -37,7 +39,6 @@ def list_journals(ctx: typer.Context, format: FormatOption = Format.TABLE) -> No
     live: a gateway holds it, or will when it starts again on its volume. drained: the ledger has
     all of it. lost: its volume will not come back.
     """
-    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:
@@ -69,7 +70,6 @@ def lose_journal(
     most that it had leased, and `tollgate month status` continues to list it. If the volume is
     found after all, start a gateway on it: its events are booked, and the adjustment is reversed.
     """
-    from gateway.storage.ledger.journals_table import JournalTable
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
@@ -83,7 +83,6 @@ def lose_journal(
 
 def _require_not_held(toolbox: Toolbox, journal_id: UUID) -> None:
     """Raise `BadUsage` if a gateway that runs on this machine holds the journal."""
-    from gateway.storage.journal import journals_on
 
     here = journals_on(toolbox.options.journal_path, on_odd=lambda *_: None)
     if any(journal.journal_id == journal_id and journal.is_held for journal in here):

@@ -22,6 +22,9 @@ from gateway.domain.policy.api_keys import RANDOM_BYTES, KeyRecord, Pepper, key_
 from gateway.domain.words import shown
 from gateway.errors import BadUsage
 from gateway.services.policy.apply import require_current, require_team
+from gateway.storage.policy import pepper
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -74,8 +77,6 @@ def create(
 
     It is shown once, here, and never stored; gateways accept it within seconds.
     """
-    from gateway.storage.policy.keys import KeyStore
-    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     expires_at = None if expires is None else toolbox.now() + duration(expires)
@@ -123,7 +124,6 @@ def rotate(
     Until then both work, so nothing fails while apps are changed over. The new key is shown once,
     here. Budgets, limits and past spending under the old id stay with it.
     """
-    from gateway.storage.policy.keys import KeyStore
 
     toolbox: Toolbox = ctx.obj
     now, wanted = toolbox.now(), _id_in(key_id)
@@ -340,7 +340,6 @@ def _id_in(text: str) -> str:
 @contextmanager
 def _open_keys(toolbox: Toolbox) -> Iterator[KeyStore]:
     """Open the API keys, to be changed or listed."""
-    from gateway.storage.policy.keys import KeyStore
 
     with toolbox.open_admin() as database:
         yield KeyStore(database)
@@ -350,7 +349,6 @@ def _registered_peppers(toolbox: Toolbox, database: Database) -> tuple[Pepper, .
     """Return this machine's peppers, the current one first, after the database has recorded them.
     Raises `BadUsage` if its keys were made with others.
     """
-    from gateway.storage.policy import pepper
 
     peppers = pepper.load(toolbox.options.pepper_path)
     pepper.register(database, peppers)

@@ -29,6 +29,8 @@ from gateway.errors import BadUsage, OperatorError
 from gateway.reports.question import month_start
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE
 from gateway.services.ledger.billed_hours import billed_spans
+from gateway.storage.ledger.months import MonthStore
+from gateway.storage.policy.policies import PolicyStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -118,7 +120,6 @@ def close(
     oldest month that is not closed. Each open check must be settled or accepted with a reason,
     which is kept. Shows the checks and asks first.
     """
-    from gateway.storage.ledger.months import MonthStore
 
     toolbox: Toolbox = ctx.obj
     wanted, accepted = month_start(month), _accepted(accept or ())
@@ -173,7 +174,6 @@ def reopen(
     It takes its own late events and adjustments again, and closes as the next version. The figures
     of the version before stay: report --as-closed --close-version N.
     """
-    from gateway.storage.ledger.months import MonthStore
 
     toolbox: Toolbox = ctx.obj
     wanted = month_start(month)
@@ -203,7 +203,6 @@ def verify(
 
     `differs` names the parts of the hash that changed, and `figures` for the counts and total.
     """
-    from gateway.storage.ledger.months import MonthStore
 
     toolbox: Toolbox = ctx.obj
     wanted = month_start(month)
@@ -230,7 +229,6 @@ def verify(
 
 def _billed(toolbox: Toolbox, database: Database, month: date) -> list[BilledSpan]:
     """Return the GPU hours of a month that the policies declare."""
-    from gateway.storage.policy.policies import PolicyStore
 
     begin, end = month_moments(month)
     return billed_spans(PolicyStore(database).history(), begin=begin, end=end, now=toolbox.now())

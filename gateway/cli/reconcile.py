@@ -19,6 +19,9 @@ from gateway.domain.ledger.resolution import StatedCost
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.ledger.dead_letters import retry as book
+from gateway.storage.ledger.adjustments import ResolutionStore
+from gateway.storage.ledger.dead_letters import DeadLetters
+from gateway.storage.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -74,7 +77,6 @@ def resolve(
     It is booked as an adjustment with your reason and your database login; the event does not
     change. If its month is closed, it is posted to the next open one.
     """
-    from gateway.storage.ledger.adjustments import ResolutionStore
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():
@@ -117,7 +119,6 @@ def dead_letters(ctx: typer.Context, format: FormatOption = Format.TABLE) -> Non
     The cause is a gateway newer than the schema (`tollgate db upgrade`, then `tollgate reconcile
     retry`), or a bug.
     """
-    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:
@@ -153,8 +154,6 @@ def retry(
     Their cost is charged to the budgets of their arrival; one of a closed month is posted to the
     next open month. The gateway's login writes the events; yours records the resolution.
     """
-    from gateway.storage.ledger.dead_letters import DeadLetters
-    from gateway.storage.ledger.ledger import Ledger
 
     toolbox: Toolbox = ctx.obj
     only = None if letter is None else letter_id_of(letter)
@@ -195,7 +194,6 @@ def dismiss(
 
     It is kept, with your reason and your login.
     """
-    from gateway.storage.ledger.dead_letters import DeadLetters
 
     toolbox: Toolbox = ctx.obj
     if not reason.strip():

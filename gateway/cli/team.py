@@ -15,6 +15,8 @@ from gateway.domain.money import plain_usd
 from gateway.domain.policy.policy import Policy, Team
 from gateway.domain.residency.rules import denials, rules_for
 from gateway.services.policy.apply import require_current, require_team
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -198,8 +200,6 @@ def _table(columns: tuple[str, ...], records: list[dict[str, Any]]) -> Table:
 
 def _policy_and_usable_keys(toolbox: Toolbox) -> tuple[PolicyVersion, list[KeyRecord]]:
     """Return the policy in force, and the keys that are neither paused nor expired."""
-    from gateway.storage.policy.keys import KeyStore
-    from gateway.storage.policy.policies import PolicyStore
 
     with toolbox.open_admin() as database:
         version = require_current(PolicyStore(database))

@@ -14,6 +14,7 @@ from gateway.cli.terminal.output import Format, FormatOption, Table, note, show,
 from gateway.domain.allocation.currency import new_rate
 from gateway.errors import BadUsage
 from gateway.reports.question import day_of
+from gateway.storage.allocation.currencies import CurrencyStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -52,7 +53,6 @@ def add(
     No entry is ever edited: a second rate from the same day replaces the first one in reports. A
     month that is closed keeps its rates.
     """
-    from gateway.storage.allocation.currencies import CurrencyStore
 
     toolbox: Toolbox = ctx.obj
     rate = new_rate(

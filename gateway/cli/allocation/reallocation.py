@@ -21,6 +21,7 @@ from gateway.domain.allocation.reallocation import (
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, NothingFound
 from gateway.reports.question import month_start
+from gateway.storage.allocation.reallocations import ReallocationStore
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -74,7 +75,6 @@ def add(
     """Propose to move cost from one cost centre to another. Nothing is booked until another
     database login approves it.
     """
-    from gateway.storage.allocation.reallocations import ReallocationStore
 
     toolbox: Toolbox = ctx.obj
     require_begun(month_start(month), today=toolbox.now().date())
@@ -116,7 +116,6 @@ def approve(
     author's. A closed month never changes: then the adjustments go to the oldest month that is not
     closed. A second approval changes nothing.
     """
-    from gateway.storage.allocation.reallocations import ReallocationStore
 
     toolbox: Toolbox = ctx.obj
     wanted = reallocation_id_of(reallocation)

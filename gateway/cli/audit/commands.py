@@ -34,6 +34,7 @@ from gateway.domain.ledger.audit_chain import (
     read_head,
 )
 from gateway.errors import BadUsage, NothingFound
+from gateway.storage.policy.audit import AuditLog
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -239,7 +240,6 @@ def _show_findings(
 @contextmanager
 def _open_log(toolbox: Toolbox) -> Iterator[AuditLog]:
     """Open the audit log, to be read."""
-    from gateway.storage.policy.audit import AuditLog
 
     with toolbox.open_admin() as database:
         yield AuditLog(database)

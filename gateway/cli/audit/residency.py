@@ -23,6 +23,9 @@ from gateway.domain.ledger.audit_chain import ChainFinding, ChainWalk
 from gateway.domain.residency.attempt_verification import Doubt, Verified, verify_sent
 from gateway.errors import NothingFound, PolicyRejected
 from gateway.services.policy.apply import version_of
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.policy.audit import AuditLog
+from gateway.storage.policy.policies import PolicyStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -120,9 +123,6 @@ def residency(
 
 def _gather(toolbox: Toolbox, team: str, month: date) -> _Evidence:
     """Read a team's month from reports and tables, verify it, and return the report's content."""
-    from gateway.storage.deployments.ejections import EjectionStore
-    from gateway.storage.policy.audit import AuditLog
-    from gateway.storage.policy.policies import PolicyStore
 
     first = datetime.combine(month, time(), UTC)
     next_first = datetime.combine(next_month(month), time(), UTC)

@@ -13,6 +13,7 @@ from gateway.cli.operator import TakesYesOption
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show, show_record
 from gateway.domain.reports.schedule import ALL, ReceiverKind, new_schedule
 from gateway.errors import BadUsage
+from gateway.storage.reports.schedules import ScheduleStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -79,7 +80,6 @@ def add(
     state. A webhook gets JSON with the files in base64, signed if the policy's alerts have a
     secret; http:// only on this machine or a private network. Needs the administration's login.
     """
-    from gateway.storage.reports.schedules import ScheduleStore
 
     toolbox: Toolbox = ctx.obj
     schedule = new_schedule(name=name, cost_centre=cost_centre, every=every, to=to)
@@ -133,7 +133,6 @@ def remove(
     """End a schedule. Statements that wait to be sent are not sent any more; those that were sent
     stay in finance.statement_deliveries.
     """
-    from gateway.storage.reports.schedules import ScheduleStore
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:

@@ -43,6 +43,8 @@ from gateway.domain.reconciliation.statement import (
 from gateway.errors import BadUsage, NothingFound
 from gateway.reports.question import month_of, month_start
 from gateway.reports.sources.demo_ledger import DEMO_LEDGER_NOTE
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.reconciliation.bills import ProviderBillStore
 
 if TYPE_CHECKING:
     from gateway.cli.invoices.reconciliation import Reconciliation
@@ -136,7 +138,6 @@ def import_export(
     The mapping is YAML: `amount: Cost` (our column, theirs; of day, account, project, key, model,
     token_kind, quantity, amount, currency) and `models: {theirs: ours}`.
     """
-    from gateway.storage.reconciliation.bills import ProviderBillStore
     from gateway.wire.bills.exports.readers import parse_export, parse_mapping
 
     toolbox: Toolbox = ctx.obj
@@ -227,8 +228,6 @@ def approve(
     names it. A repeat changes nothing; after a newer bill it books the change.
     """
     from gateway.cli.invoices.reconciliation import approve_month, owner_of
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.reconciliation.bills import ProviderBillStore
 
     toolbox: Toolbox = ctx.obj
     _check_provider(provider)
@@ -302,8 +301,6 @@ def _first_day(toolbox: Toolbox, month: str) -> date:
 def _reconciled(database: Database, provider: str, month: date) -> Reconciliation:
     """Return the reconciliation of a month, with progress by its days."""
     from gateway.cli.invoices.reconciliation import reconcile_month
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.reconciliation.bills import ProviderBillStore
 
     bills, policies = ProviderBillStore(database), PolicyStore(database)
     with _step(f"Adding up {month:%Y-%m}") as step:

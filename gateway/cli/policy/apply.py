@@ -16,7 +16,11 @@ from gateway.cli.terminal.confirm import confirm
 from gateway.cli.terminal.output import Format, FormatOption, note, show_record
 from gateway.errors import BadUsage, NothingFound
 from gateway.services.policy.apply import Applied, apply_policy, document_sha256
+from gateway.storage.ledger.journals_table import JournalTable
+from gateway.storage.policy.audit import AuditLog
+from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
 from gateway.wire.parsed_policy import ParsedPolicy, parse
 
 if TYPE_CHECKING:
@@ -52,7 +56,6 @@ def apply(
     joined in the order of the files, and a name that is given twice is an error. JSON then has the
     SHA-256 of each file too.
     """
-    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     parsed = read_policy(files)
@@ -94,7 +97,6 @@ def rollback(
     Keys and grants stay, and no version is changed or lost. A second rollback returns to the
     version before the first.
     """
-    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:
@@ -149,10 +151,6 @@ def _put_in_force(
     is_demo: bool = False,
 ) -> None:
     """Apply a document, print its version, and wait until all gateways serve it if `waits`."""
-    from gateway.storage.ledger.journals_table import JournalTable
-    from gateway.storage.policy.audit import AuditLog
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     policies = PolicyStore(database)
     applied = apply_policy(

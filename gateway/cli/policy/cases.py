@@ -15,7 +15,9 @@ from gateway.domain.routing.replay import Place
 from gateway.services.policy.apply import document_sha256, prices_of, require_current
 from gateway.services.policy.cases import Result
 from gateway.services.policy.cases import run_cases as results_of
+from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
 from gateway.wire.policy.case_files import parse_cases
 
 if TYPE_CHECKING:
@@ -73,8 +75,6 @@ def _version_in_files(
 
 def _current_version(toolbox: Toolbox) -> tuple[PolicyVersion, Mapping[str, Price]]:
     """Return the policy version in force, with its deployments' prices of today."""
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     with toolbox.open_admin() as database:
         version = require_current(PolicyStore(database))

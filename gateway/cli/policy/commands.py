@@ -38,7 +38,10 @@ from gateway.errors import BadUsage, Finding, PolicyRejected
 from gateway.services.policy.apply import prices_of, require_current, version_of
 from gateway.services.policy.explain import basis, explain
 from gateway.services.policy.unsent_requests import PROMPT_TOKENS, decision_for, imagined
+from gateway.storage.deployments.ejections import EjectionStore
+from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
 from gateway.wire.policy import effective, json_schema, to_yaml
 from gateway.wire.yaml_blocks.findings import in_order
 
@@ -271,9 +274,6 @@ def explain_decision(
 
     Exit 0 even if the request would be refused: that is an answer.
     """
-    from gateway.storage.deployments.ejections import EjectionStore
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
     if request_id is not None:
@@ -325,7 +325,6 @@ def explain_decision(
 @contextmanager
 def _open_policies(toolbox: Toolbox) -> Iterator[PolicyStore]:
     """Open the versions of the policy, to be read."""
-    from gateway.storage.policy.policies import PolicyStore
 
     with toolbox.open_admin() as database:
         yield PolicyStore(database)

@@ -38,7 +38,10 @@ from gateway.services.policy.plan import plan as planned
 from gateway.services.policy.plan_messages import notes
 from gateway.services.policy.policy_diff import Change
 from gateway.services.policy.replay import PastSource, Replay, RouteTally, replay
+from gateway.storage.policy.keys import KeyStore
+from gateway.storage.policy.policies import PolicyStore
 from gateway.storage.policy.price_list import builtin_price
+from gateway.storage.policy.prices import PriceStore
 from gateway.wire.parsed_policy import ParsedPolicy
 
 if TYPE_CHECKING:
@@ -76,7 +79,6 @@ def plan(
     With --replay past requests are decided again under the document: their destinations, costs,
     latency and refusals. CSV has the replay's rows, or the changes without one.
     """
-    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     parsed = read_policy(files)
@@ -110,8 +112,6 @@ def make_plan(
     """Compare a document with the policy in force and return the plan; with `past` (`30d`) also by
     the requests of that time.
     """
-    from gateway.storage.policy.keys import KeyStore
-    from gateway.storage.policy.prices import PriceStore
 
     now, policy = toolbox.now(), parsed.policy
     stored = PriceStore(database)

@@ -11,6 +11,7 @@ import typer
 from gateway.cli.operator import TakesYesOption, operator_name
 from gateway.cli.terminal.output import note
 from gateway.errors import NothingFound
+from gateway.storage.deployments.ejections import EjectionStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -31,7 +32,6 @@ def readmit(
     Find out first where it runs: correct its region or its residency in the policy, or have its
     provider fix it.
     """
-    from gateway.storage.deployments.ejections import EjectionStore
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:

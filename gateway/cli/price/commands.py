@@ -34,6 +34,8 @@ from gateway.domain.pricing.tokens import CALL_KINDS, TokenKind, TokenUsage
 from gateway.errors import NothingFound
 from gateway.services.policy.apply import price_of, prices_of, require_current, unpriced
 from gateway.storage.policy import price_list
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -106,8 +108,6 @@ def list_prices(
     `place` is the place of the rates, and `factor` their ratio to the list's; a place that an
     answer may state has rows of its own.
     """
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
     moment = toolbox.now() if at is None else moment_of(at)
@@ -171,8 +171,6 @@ def show_price(
     prices that the deployment was charged by. A model of the list that no deployment uses is shown
     as listed. CSV has only the rates.
     """
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
     moment = toolbox.now() if at is None else moment_of(at)

@@ -26,7 +26,10 @@ from gateway.services.policy.price_changes import (
     rate_changes,
     sync_steps,
 )
+from gateway.storage.ledger.repricing import RepriceStore
 from gateway.storage.policy import price_list
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -142,8 +145,6 @@ def add(
     input of at least that many tokens, '/priority' for answers from that service tier: a tier needs
     all of its rates. A moment in the past changes no event: see 'price reprice'.
     """
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
     named = {
@@ -196,8 +197,6 @@ def sync(
     from its date. One that the list changed in place holds from now on, because its true date is
     unknown. Nothing is edited.
     """
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:
@@ -250,9 +249,6 @@ def reprice(
     version. No event changes: a difference becomes an adjustment of its event, once however often
     this runs. Events of unknown usage stay, and a month that is not open is refused.
     """
-    from gateway.storage.ledger.repricing import RepriceStore
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_admin() as database:

@@ -27,6 +27,9 @@ from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import Calibration, GpuRate, calibrated_price
 from gateway.errors import BadUsage, DatabaseUnavailable, NothingFound, OperatorError
 from gateway.services.policy.apply import require_current
+from gateway.storage.deployments.engine_probes import EngineProbeNotes
+from gateway.storage.policy.policies import PolicyStore
+from gateway.storage.policy.prices import PriceStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -83,7 +86,6 @@ def calibrate(
     if the weights miss held-out load by more than 10 % or the residuals bend; then nothing is
     stored either.
     """
-    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     if apply and not reason.strip():
@@ -148,7 +150,6 @@ def _noted_load(toolbox: Toolbox, deployment: Deployment) -> Iterator[None]:
     Unknown attempts are settled from the engine's counters: without this record, a team whose
     attempt was cut at that time would be charged for the load, up to its hold.
     """
-    from gateway.storage.deployments.engine_probes import EngineProbeNotes
 
     load_id = uuid4()
     with toolbox.open_booking() as database:
@@ -230,8 +231,6 @@ def _store(
 
     Raises: OperatorError: an apply changed the deployment while it was measured.
     """
-    from gateway.storage.policy.policies import PolicyStore
-    from gateway.storage.policy.prices import PriceStore
 
     current = require_current(PolicyStore(database)).policy.deployments.get(deployment.name)
     if (

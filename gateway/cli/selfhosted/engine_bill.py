@@ -25,6 +25,8 @@ from gateway.domain.deployments.imported_bills import BillFile, DeploymentBill
 from gateway.domain.money import format_usd
 from gateway.errors import BadUsage, PolicyRejected
 from gateway.services.policy.apply import version_of
+from gateway.storage.deployments.gpu_bills import GpuBillStore
+from gateway.storage.policy.policies import PolicyStore
 from gateway.wire.bills.gpu_bill import MOST_BYTES, parse_gpu_bill
 
 if TYPE_CHECKING:
@@ -66,8 +68,6 @@ def import_bill(
     later import replaces the lines of the same invoice and deployment, and in other lines the
     seconds that it covers. A line that cannot be read refuses the whole file.
     """
-    from gateway.storage.deployments.gpu_bills import GpuBillStore
-    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     data = _read(file)

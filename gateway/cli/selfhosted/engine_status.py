@@ -12,6 +12,8 @@ import typer
 
 from gateway.cli.terminal.output import Format, FormatOption, Table, note, show
 from gateway.services.policy.apply import require_current
+from gateway.storage.deployments.engine_probes import EngineProbeNotes
+from gateway.storage.policy.policies import PolicyStore
 
 if TYPE_CHECKING:
     from gateway.cli.toolbox import Toolbox
@@ -73,8 +75,6 @@ def engine_status(
     the engine's own; one that it does not report is empty. Exit 1 if an engine is not ready, 3 if
     that could not be found out. `python -m engine status` prints what is installed here.
     """
-    from gateway.storage.deployments.engine_probes import EngineProbeNotes
-    from gateway.storage.policy.policies import PolicyStore
 
     toolbox: Toolbox = ctx.obj
     with toolbox.open_booking() as database:
