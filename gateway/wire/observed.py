@@ -200,6 +200,14 @@ class Observed(msgspec.Struct, kw_only=True):
             int(self.has_content or self.has_odd), -(-self.output_bytes // MOST_BYTES_PER_TOKEN)
         )
 
+    def may_hide_text(self, size_bytes: int) -> bool:
+        """Return True if an answer of this size may have more text than the output tokens of its
+        usage can have made, and its text is not counted yet.
+        """
+        if self.collects_text or self.final is None or self.final.output_tokens is None:
+            return False
+        return size_bytes > MOST_BYTES_PER_TOKEN * self.final.output_tokens
+
     @property
     def is_countable(self) -> bool:
         """True if the content is text alone, as far as is known: a count of the texts is one of the

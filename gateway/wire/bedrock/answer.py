@@ -312,9 +312,9 @@ def usage_in(body: bytes) -> TokenUsage | None:
 
 
 def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
-    """Return the blocks of a whole answer in their order. Their text is kept without a usage."""
+    """Return the blocks of a whole answer in their order."""
     events: list[AnswerEvent] = []
-    observed.collects_text = observed.collects_text or observed.final is None
+    observed.collects_text = True
     calls = 0
     for block in blocks:
         use = object_in(block, "toolUse")
@@ -349,7 +349,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
                 others = _omitted(block)
         events += [*found, *others]
         observed.has_content = observed.has_content or bool(found)
-        if observed.collects_text and text:
+        if text:
             observed.note_text(text)
     return events
 

@@ -176,8 +176,8 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         note_unread(observed, body)
         raise UnreadableAnswer("no JSON object, or too large a one")
     answer = _Answer(observed)
+    observed.collects_text = True
     if usage_in(body) is None:
-        observed.collects_text = True
         note_least(observed, body, usage_in)
     events = list(answer.read(members))
     # Proto3 leaves out an empty list, so an answer without candidates may have a usage alone.
@@ -412,10 +412,9 @@ class _Answer:
         return MADE_ID + sha256(seed.encode()).hexdigest()[:24]
 
     def _note_text(self, text: str, number: int) -> None:
-        """Record that content came, and keep its text where the gateway may have to count it."""
+        """Record that content came, and keep its text."""
         self.observed.has_content = True
-        if self.observed.collects_text:
-            self.observed.note_text(text, choice=number)
+        self.observed.note_text(text, choice=number)
 
 
 def _is_odd(members: dict[str, Any]) -> bool:

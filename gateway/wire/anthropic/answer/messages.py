@@ -115,7 +115,8 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         part = with_cost(renamed_body, message.usage, observed.final)
     if bytes(message.content).find(b"server_tool_use") >= 0:
         _note_hosted_calls(observed, message.content)
-    if usage is None or not usage.output_tokens or observed.is_error:
+    may_hide_text = observed.may_hide_text(len(body))
+    if usage is None or not usage.output_tokens or observed.is_error or may_hide_text:
         if observed.final is None:
             note_least(observed, body, lambda part: usage_in(part) or counted_in(part))
         _collect_content(observed, message.content)

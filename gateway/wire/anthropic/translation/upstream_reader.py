@@ -309,9 +309,9 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
 
 
 def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
-    """Return the blocks of a whole answer in their order. Their text is kept without a usage."""
+    """Return the blocks of a whole answer in their order."""
     events: list[AnswerEvent] = []
-    observed.collects_text = observed.collects_text or observed.final is None
+    observed.collects_text = True
     calls = 0
     for block in blocks:
         kind = text_in(block, "type")
@@ -333,7 +333,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
                 observed.note_other()
         events += [*found, *_omitted(block, kind)]
         observed.has_content = observed.has_content or bool(found)
-        if observed.collects_text and text:
+        if text:
             observed.note_text(text)
     return events
 

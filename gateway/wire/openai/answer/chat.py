@@ -9,7 +9,9 @@ back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,7 +20,14 @@ import msgspec
 from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import is_quick, is_raw_error, note_least, note_unknown
+from gateway.wire.foreign_json import (
+    MAX_DECODED_BYTES,
+    MAX_WHOLE_BYTES,
+    is_quick,
+    is_raw_error,
+    note_least,
+    note_unknown,
+)
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
@@ -85,6 +94,7 @@ from gateway.wire.surrogates import hidden
 
 MOST_LEVELS = 4
 MAX_HEAD_BYTES = 16 * 1024  # kept of an event, up to its model name
+_MEDIA = re.compile(rb"(?<=;base64,)(?:[A-Za-z0-9+/=]|\\/)++")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -240,6 +250,16 @@ def _collect_whole(observed: Observed, chunk: Chunk) -> None:
     # The text of this shape is unknown, so its size is counted.
     if observed.has_content and not observed.output_bytes:
         observed.note_unread()
+
+
+def note_whole_text(observed: Observed, body: bytes) -> None:
+    """Record the size of the text of a plain answer, whose usage may be less than it. Media that
+    some servers write into a text are none.
+    """
+    observed.collects_text = True
+    with suppress(*UNREADABLE):
+        for choice in chunk_of(_MEDIA.sub(b"", body)).choices or ():
+            _collect(observed, choice, most_bytes=MAX_WHOLE_BYTES)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -673,7 +693,9 @@ def _holds_text(message: msgspec.Raw) -> bool:
         return True  # an unknown shape, but it contains something
 
 
-def _collect(observed: Observed, choice: AnswerChoice) -> None:
+def _collect(
+    observed: Observed, choice: AnswerChoice, *, most_bytes: int = MAX_DECODED_BYTES
+) -> None:
     """Keep the parts of a choice that a tokenizer would count: every text of the delta, tool calls
     included.
     """
@@ -682,7 +704,7 @@ def _collect(observed: Observed, choice: AnswerChoice) -> None:
     )
     if whole is None:
         return
-    if not is_quick(whole):
+    if not is_quick(whole, most_bytes=most_bytes):
         observed.note_unread()
         return
     try:

@@ -9,8 +9,8 @@ from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
 from gateway.wire.foreign_json import usages_within
 from gateway.wire.members import MalformedJson, require_object
-from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.chat import rewrite_chat
+from gateway.wire.observed import MOST_BYTES_PER_TOKEN, Observed
+from gateway.wire.openai.answer.chat import note_whole_text, rewrite_chat
 from gateway.wire.openai.answer.responses import rewrite_response
 from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.openai.answer.vectors import TooManyVectors, without_vectors
@@ -33,6 +33,12 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
         part = rewrite_response(body, observed, model=facts.model)
     else:
         part = rewrite_chat(body, observed, model=facts.model, lists_items=False)
+        if (
+            len(body) > MOST_BYTES_PER_TOKEN  # no shorter one has less than its text
+            and observed.may_hide_text(len(body))
+            and "echo" not in read.members  # of completions: the prompt is no text of the model's
+        ):
+            note_whole_text(observed, body)
     if not observed.is_done and not observed.is_error:
         observed.note_unread()
         _note_unknown(body, observed)

@@ -17,6 +17,7 @@ from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import (
     MAX_DECODED_BYTES,
+    MAX_WHOLE_BYTES,
     is_quick,
     is_raw_error,
     note_least,
@@ -90,6 +91,9 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     observed.is_unfinished = response.status in _UNFINISHED
     _note_response(observed, response, body, is_last=not observed.is_unfinished)
     observed.is_error = is_raw_error(response.error)
+    if observed.may_hide_text(len(body)):
+        observed.collects_text = True
+        _collect_output(observed, response.output, most_bytes=MAX_WHOLE_BYTES)
     if observed.final is None:
         observed.collects_text = True
         _collect_output(observed, response.output)
@@ -112,11 +116,13 @@ def _is_unknown(observed: Observed, response: ResponseBody, body: bytes) -> bool
     return not is_there(response.output) or is_odd_response(body)
 
 
-def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
+def _collect_output(
+    observed: Observed, output: msgspec.Raw, *, most_bytes: int = MAX_DECODED_BYTES
+) -> None:
     """Keep the parts of a response's items that a tokenizer would count: each text, name and
     argument.
     """
-    if not is_quick(output):
+    if not is_quick(output, most_bytes=most_bytes):
         observed.note_unread()
         return
     try:
