@@ -278,6 +278,27 @@ class Observed(msgspec.Struct, kw_only=True):
             self._note_dearer(usage)
             self.impossible = usage
 
+    def note_reading(self, other: Observed) -> None:
+        """Record the observations of another reading of the same answer, which has a name twice."""
+        if other.final is not None and self.final is None:
+            self.note_final(other.final)
+        elif other.final is not None:
+            self.note_other_reading(other.final)
+        self.impossible = self.impossible or other.impossible
+        if other.dearest is not None:
+            self.note_least(other.dearest)
+        self.note_tier(other.service_tier)
+        self.note_geo(other.stated_geo)
+        self.shown |= other.shown
+        for name, calls in other.calls.items():
+            self.calls[name] = max(calls, self.calls.get(name, 0))
+        self.output_bytes = max(self.output_bytes, other.output_bytes)
+        self.finish_reason = self.finish_reason or other.finish_reason
+        self.has_content = self.has_content or other.has_content
+        self.has_other = self.has_other or other.has_other
+        self.is_unfinished = self.is_unfinished or other.is_unfinished
+        self.is_done = self.is_done or other.is_done
+
     def note_least(self, usage: TokenUsage) -> None:
         """Record a usage that counts a part of the answer, or stands beside its place: it is the
         least that is charged.

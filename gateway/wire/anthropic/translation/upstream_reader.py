@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.anthropic.answer.messages import MONEY, money_in
 from gateway.wire.anthropic.answer.shapes import (
     READ_BLOCKS,
     STOP_EVENT,
@@ -32,8 +33,11 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     arguments_in,
     is_error,
+    may_repeat,
     note_first_reading,
     note_least,
+    note_piece_readings,
+    note_readings,
     note_unknown,
     object_in,
     object_of,
@@ -169,6 +173,8 @@ class MessagesReader:
 
     def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
         """Record the prompt's usage, which comes first."""
+        if may_repeat(payload, *MONEY):
+            note_piece_readings(self.observed, payload, money_in)
         observed = self.observed
         observed.upstream_id = short_text_in(message, "id") or observed.upstream_id
         prompt = None
@@ -241,6 +247,8 @@ class MessagesReader:
 
     def _finish(self, payload: bytes, delta: dict[str, Any]) -> list[AnswerEvent]:
         """Record the end and the final usage; its figures are cumulative."""
+        if may_repeat(payload, *MONEY):
+            note_piece_readings(self.observed, payload, money_in)
         observed = self.observed
         self._note_usage(payload)
         stop_reason = short_text_in(delta, "stop_reason")
@@ -304,6 +312,8 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
             note_unknown(observed, body, _usage_in)
         raise UnreadableAnswer(NO_ANSWER)
     observed.is_done = True
+    if may_repeat(body, *MONEY):
+        note_readings(observed, body, messages_events)
     events.append(_finished(observed.finish_reason or "", message))
     return [*events, *used(observed), Ended()]
 

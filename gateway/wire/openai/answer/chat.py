@@ -25,7 +25,9 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     is_quick,
     is_raw_error,
+    may_repeat,
     note_least,
+    note_piece_readings,
     note_unknown,
 )
 from gateway.wire.members import MalformedJson, locate, require_utf8
@@ -58,6 +60,7 @@ from gateway.wire.openai.answer.odd_parts import (
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
+    NO_TIER,
     UNREADABLE,
     AnswerChoice,
     Chunk,
@@ -94,6 +97,7 @@ from gateway.wire.surrogates import hidden
 
 MOST_LEVELS = 4
 MAX_HEAD_BYTES = 16 * 1024  # kept of an event, up to its model name
+_MONEY = (b'"usage"', b'"service_tier"')
 _MEDIA = re.compile(rb"(?<=;base64,)(?:[A-Za-z0-9+/=]|\\/)++")
 _encode = msgspec.json.Encoder().encode
 
@@ -350,6 +354,9 @@ class ChatStream:
             # The `code` of vLLM's errors is a number, which strict clients cannot read.
             return error_event("upstream_error", read_error(payload).message, is_responses=False)
         rewritten = self._spliced_chunk(event, payload, chunk)
+        states_money = chunk.usage is not ABSENT or chunk.service_tier != NO_TIER
+        if states_money and may_repeat(payload, *_MONEY):
+            note_piece_readings(self.observed, payload, _money_in)
         if isinstance(rewritten, bytes):  # an event with the cost comes once
             self._learn(event, rewritten, chunk)
         return rewritten
@@ -630,7 +637,7 @@ def chat_stream(
 def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     """Record everything in a chunk except its usage: id, finish reason, content, text."""
     observed.upstream_id = chunk.id or observed.upstream_id
-    if chunk.service_tier != observed.service_tier:
+    if chunk.service_tier and chunk.service_tier != observed.service_tier:
         observed.note_tier(chunk.service_tier)
     if chunk.error is not ABSENT:
         observed.is_error = observed.is_error or is_raw_error(chunk.error)
@@ -670,6 +677,15 @@ def _note_detail(observed: Observed, chunk: Chunk) -> None:
     note_usage_detail(observed, chunk.usage)
     if chunk.timings is not ABSENT:
         observed.note_detail(timings_detail(chunk.timings))
+
+
+def _money_in(payload: bytes) -> tuple[TokenUsage | None, str | None]:
+    """Return the usage and the tier of one reading of a chunk."""
+    try:
+        chunk = chunk_of(payload)
+    except UNREADABLE:
+        return None, None
+    return usage_of(chunk), chunk.service_tier
 
 
 def _has_token(choice: AnswerChoice) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import usages_within
+from gateway.wire.foreign_json import note_readings, usages_within
 from gateway.wire.members import MalformedJson, require_object
 from gateway.wire.observed import MOST_BYTES_PER_TOKEN, Observed
 from gateway.wire.openai.answer.chat import note_whole_text, rewrite_chat
@@ -40,6 +40,8 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
         ):
             note_whole_text(observed, body)
     if not observed.is_done and not observed.is_error:
+        if note_readings(observed, body, lambda text, found: rewrite(read, text, found)):
+            return part
         observed.note_unread()
         _note_unknown(body, observed)
     return part
@@ -58,6 +60,8 @@ def _rewrite_embeddings(read: RequestBody, body: bytes, observed: Observed) -> A
         return body  # its vectors have an unknown form; the estimate uses only the input
     part = rewrite_chat(text, observed, model=read.facts.model, is_empty=is_empty_input(read))
     if not observed.is_done and not observed.is_error:
+        if note_readings(observed, text, lambda one, found: _rewrite_embeddings(read, one, found)):
+            return body
         _note_unknown(text, observed)
     return part if short is None else changed(part, short.restored)
 
