@@ -40,6 +40,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.observed import stated_word
 from gateway.wire.openai.bounds import decode_few
+from gateway.wire.openai.usage_detail import states_cost
 from gateway.wire.openai.usage_names import (
     ALL,
     COUNT_PATHS,
@@ -252,6 +253,17 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the token counts of a usage of any server. A cost above zero beside no count above
+    zero is that of a unit without a name.
+    """
+    usage = _named_usage(raw)
+    if usage is not None and any(msgspec.structs.astuple(usage)):
+        return usage
+    has_cost = bytes(raw).find(b"cost") >= 0 and states_cost(only_object(raw))
+    return with_unknown(usage, {UNITS: 1}) if has_cost else usage
+
+
+def _named_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the token counts of a usage of any server, with the counts that the table of names
     does not have.
     """

@@ -24,6 +24,7 @@ from gateway.wire.anthropic.answer.shapes import (
     decode_message,
     generated_text,
     has_more_than_text,
+    holds_result,
     is_content,
     is_odd_block,
     is_odd_kind,
@@ -137,7 +138,8 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         note_first_reading(observed, message.usage, usage_from_wire)
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
-    if bytes(message.content).find(b"server_tool_use") >= 0:
+    content = bytes(message.content)
+    if content.find(b"server_tool_use") >= 0 or holds_result(content):
         _note_hosted_calls(observed, message.content)
     may_hide_text = observed.may_hide_text(len(body))
     if usage is None or not usage.output_tokens or observed.is_error or may_hide_text:

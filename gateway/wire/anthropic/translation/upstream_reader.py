@@ -67,7 +67,7 @@ from gateway.wire.translation.answer_events import (
 )
 from gateway.wire.translation.split_pairs import SplitPairs
 
-_OF_SERVER = frozenset({"server_tool_use", "web_search_tool_result"})
+_OF_SERVER = ("server_tool_use", "web_search_tool_result", "code_execution_tool_result")
 MAX_CALLS = 4096  # of one answer
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
@@ -192,7 +192,7 @@ class MessagesReader:
         self._bytes_before = self.observed.output_bytes
         if kind == "tool_use":
             return self._start_call(_index(event), block)
-        if kind in _OF_SERVER:
+        if kind.endswith(_OF_SERVER):
             note_hosted_call(self.observed, msgspec.json.encode(block))
         return [*self._pieces(_texts_of(block, kind), block), *_omitted(block, kind)]
 
@@ -335,7 +335,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             ]
             calls, text = calls + 1, name + arguments
         else:
-            if kind in _OF_SERVER:
+            if kind.endswith(_OF_SERVER):
                 note_hosted_call(observed, msgspec.json.encode(block))
             pieces = _texts_of(block, kind)
             found, text = list(pieces), "".join(piece.text for piece in pieces)

@@ -75,7 +75,7 @@ from gateway.wire.openai.answer.shapes import (
     usage_of,
     without_halves_of_pairs,
 )
-from gateway.wire.openai.answer.shown_work import note_shown_in_message
+from gateway.wire.openai.answer.shown_work import note_found_pages, note_shown_in_message
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
@@ -641,6 +641,12 @@ def _note_chunk(observed: Observed, chunk: Chunk) -> None:
         observed.note_tier(chunk.service_tier)
     if chunk.error is not ABSENT:
         observed.is_error = observed.is_error or is_raw_error(chunk.error)
+    if (
+        chunk.citations is not ABSENT
+        or chunk.search_results is not ABSENT
+        or chunk.web_search is not ABSENT
+    ):
+        note_found_pages(observed, chunk.citations, chunk.search_results, chunk.web_search)
     for choice in chunk.choices or ():
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer

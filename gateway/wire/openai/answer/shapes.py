@@ -33,7 +33,7 @@ from gateway.wire.openai.usage import (
     usage_from_wire,
     with_other_models,
 )
-from gateway.wire.openai.usage_detail import may_have_detail, usage_detail
+from gateway.wire.openai.usage_detail import fees_in, may_have_detail, usage_detail
 from gateway.wire.surrogates import hidden
 
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -73,6 +73,10 @@ class Chunk(msgspec.Struct):
     meta: msgspec.Raw = ABSENT  # of a rerank, Cohere's
     metrics: msgspec.Raw = ABSENT
     timings: msgspec.Raw = ABSENT  # llama.cpp's
+    # Pages that a search of the provider found: Perplexity's and xAI's, Perplexity's, Zhipu's.
+    citations: msgspec.Raw = ABSENT
+    search_results: msgspec.Raw = ABSENT
+    web_search: msgspec.Raw = ABSENT
 
 
 class UsageBody(msgspec.Struct):
@@ -265,6 +269,8 @@ def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
             observed.note_tier(stated_tier(reading))
             observed.note_geo(stated_geo(reading))
         observed.note_detail(usage_detail(raw))
+        for kind in fees_in(raw):
+            observed.note_shown(kind)
 
 
 def number_of(index: msgspec.Raw) -> int:
