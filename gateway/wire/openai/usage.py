@@ -132,6 +132,7 @@ class _Item(msgspec.Struct):
     action: msgspec.Raw = msgspec.Raw()
     status: msgspec.Raw = msgspec.Raw()
     environment: msgspec.Raw = msgspec.Raw()
+    container_id: msgspec.Raw = msgspec.Raw()
 
 
 class _Requests(msgspec.Struct):
@@ -188,11 +189,12 @@ _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_timings = msgspec.json.Decoder(_Timings).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+CODE_CALLS = "code_interpreter_calls"
 # Output items of `/v1/responses` for tools that the provider runs and charges per call.
 _CALLS = {
     b'"web_search_call"': "web_search_calls",
     b'"file_search_call"': "file_search_calls",
-    b'"code_interpreter_call"': "code_interpreter_calls",
+    b'"code_interpreter_call"': CODE_CALLS,
     b'"image_generation_call"': "image_generation_calls",
 }
 # Items that cost their tokens alone: of the model, of tools that the caller runs, and of tools
@@ -521,24 +523,39 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
     return msgspec.structs.replace(usage, **listed) if listed else usage
 
 
-def calls_in(output: msgspec.Raw, *, only_completed: bool = False) -> dict[str, int]:
-    """Return the calls of the provider's own tools in a response's `output` items, by their counts'
-    names. `only_completed`: those alone whose status says so.
+def calls_in(output: msgspec.Raw, *, containers: set[bytes] | None = None) -> dict[str, int]:
+    """Return the calls of the provider's own tools in a response's `output` items that may cost a
+    fee, by their counts' names: code costs by its container, however many calls run in it.
+    `containers` are those of earlier items, to which these are added.
+    """
+    known = set[bytes]() if containers is None else containers
+    calls: Counter[str] = Counter()
+    for item, name in _calls(output):
+        container = bytes(item.container_id) or bytes(item.environment)
+        if bytes(item.status) in _FAILED or container in known:
+            continue
+        if name == CODE_CALLS and container:
+            known.add(container)
+        calls[name] += 1
+    return calls
+
+
+def completed_calls_in(output: msgspec.Raw) -> dict[str, int]:
+    """Return the calls of the provider's own tools whose status says that they are complete, each
+    of them.
+    """
+    return Counter(name for item, name in _calls(output) if bytes(item.status) == _COMPLETED)
+
+
+def _calls(output: msgspec.Raw) -> list[tuple[_Item, str]]:
+    """Return the items of an output that are calls of the provider's own tools, with the names of
+    their counts.
     """
     try:
         items = decode_few(output, _Item)
     except _UNREADABLE:
-        return {}
-    return Counter(
-        name
-        for item in items
-        if (name := _call_of(item)) is not None
-        and (
-            bytes(item.status) == _COMPLETED
-            if only_completed
-            else bytes(item.status) not in _FAILED
-        )
-    )
+        return []
+    return [(item, name) for item in items if (name := _call_of(item)) is not None]
 
 
 def calls_of_tool_usage(raw: msgspec.Raw) -> dict[str, int]:
@@ -563,7 +580,7 @@ def _call_of(item: _Item) -> str | None:
     if kind in _OF_TOKENS or not kind.startswith(b'"') or _is_free(item):
         return None
     if kind == _SHELL:
-        return "code_interpreter_calls" if _CONTAINER in bytes(item.environment) else None
+        return CODE_CALLS if _CONTAINER in bytes(item.environment) else None
     return _CALLS.get(kind, UNITS)
 
 

@@ -57,6 +57,7 @@ from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     calls_in,
     calls_of_tool_usage,
+    completed_calls_in,
     usage_from_wire,
     with_tool_calls,
 )
@@ -167,6 +168,7 @@ class ResponseStream:
     observed: Observed
     _splitter: EventSplitter
     _completed: Counter[str] = field(default_factory=Counter)  # calls of the provider's own tools
+    _containers: set[bytes] = field(default_factory=set)  # in which code ran
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -239,9 +241,9 @@ class ResponseStream:
             self.observed.note_uncounted()
         listed = msgspec.Raw(b"[%b]" % bytes(item))
         note_shown_in_output(self.observed, listed)
-        for name in calls_in(listed):
+        for name in calls_in(listed, containers=self._containers):
             self.observed.note_call(name)
-        self._completed.update(calls_in(listed, only_completed=True))
+        self._completed.update(completed_calls_in(listed))
 
     def _note_odd(self, decoded: ResponseEvent) -> None:
         """Record an event that may have content of another form than a piece of text."""
@@ -347,7 +349,7 @@ def _note_calls(observed: Observed, response: ResponseBody, completed: Mapping[s
     if not listed and not observed.calls:
         return  # nearly every response
     stated = usage_of(response) or TokenUsage()
-    sure = calls_in(response.output, only_completed=True)
+    sure = completed_calls_in(response.output)
     for name in {*listed, *observed.calls}:
         if getattr(stated, name) is not None:
             calls = max(sure.get(name, 0), completed.get(name, 0))
