@@ -12,6 +12,7 @@ vLLM's `multimodal_tokens` are not read: on a self-hosted engine every token cos
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -52,6 +53,7 @@ from gateway.wire.openai.usage_names import (
     TOOLS_DETAILS,
     TOOLS_USED,
     TOTAL,
+    UNCACHED,
     WRITES_5M,
     Count,
     Path,
@@ -165,7 +167,7 @@ _CALLS_OF_TOOLS = frozenset(
 )
 _READ_PATHS = COUNT_PATHS | HOLDER_PATHS
 _WHOLES = ("input_tokens", "output_tokens")
-_ONLY_READ = frozenset({WRITES_5M, INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT})
+_ONLY_READ = frozenset({WRITES_5M, INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT, UNCACHED})
 _LIFETIMES = (
     WRITES_5M,
     "cache_write_30m_tokens",
@@ -177,6 +179,12 @@ _PARTS = {
     "output_tokens": (OUTPUT_TEXT, "audio_output_tokens", "image_output_tokens"),
     "cache_write_tokens": _LIFETIMES,
 }
+# Of members beside a usage: those of TGI's `details`, Fireworks' `perf_metrics` and others.
+_SIDES = {
+    "input_tokens": re.compile("prompt|input|evaluated|prefill", re.I),
+    "output_tokens": re.compile("completion|output|generated|generation|predicted|answer", re.I),
+}
+_LIMIT = re.compile("max|min|limit|remaining|budget|reserved|allowed|per[_-]|window", re.I)
 _decode_meta = msgspec.json.Decoder(_Meta).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_breakdown = msgspec.json.Decoder(_Breakdown | None).decode
@@ -361,7 +369,23 @@ def counts_in(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """
     usage = _listed_usage(raw, None)
     has_tokens = usage is not None and (usage.input_tokens, usage.output_tokens) != (None, None)
-    return usage if has_tokens else None
+    return usage if has_tokens else _tokens_by_side(value_of(bytes(raw)))
+
+
+def _tokens_by_side(members: Any) -> TokenUsage | None:
+    """Return the highest count of tokens of each side among members whose names say that they are
+    tokens, and of which side (`generated_tokens`, `prompt-tokens`); None if there is none. A limit
+    is no count.
+    """
+    found: dict[str, int] = {}
+    for name in members if isinstance(members, dict) else ():
+        count = count_in(members, name)
+        if count is None or count <= 0 or _LIMIT.search(name) or "token" not in name.lower():
+            continue
+        for side, words in _SIDES.items():
+            if words.search(name):
+                found[side] = max(count, found.get(side, 0))
+    return TokenUsage(**found) if found else None
 
 
 def _is_zero(value: bytes) -> bool:
@@ -613,6 +637,10 @@ def _settle_rare(counts: dict[str, int]) -> None:
         excess = sum(counts.get(name, 0) for name in names) - counts.get(whole, 0)
         if excess > 0 and whole in counts:
             counts["unexplained_tokens"] = -excess
+    # A discount is believed only if both parts are the prompt. A 0 beside another is a default.
+    cached, uncached = counts.get("cached_input_tokens", 0), counts.get(UNCACHED, 0)
+    if cached and uncached and (gap := counts.get("input_tokens", 0) - cached - uncached):
+        counts["unexplained_tokens"] = gap
     for name in _ONLY_READ & counts.keys():
         del counts[name]
     for name in _CALLS_OF_TOOLS & counts.keys():
