@@ -13,7 +13,8 @@ from __future__ import annotations
 import json
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
@@ -22,6 +23,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.observed import Observed
 from gateway.wire.surrogates import without_halves
 
@@ -39,10 +41,12 @@ _FIGURE = re.compile(rb"[1-9]")
 _NOTHING = re.compile(rb"\[\s*\]|0|false|\"\"")
 # Of a cut text: no error nests deeper, and so many take less than a tenth of a second.
 MOST_OPEN, MOST_TOKENS = 64, 50_000
+MOST_READINGS = 16  # of a body with a name several times
 MAX_USAGE_BYTES = 64 * 1024  # vLLM's longest usage has 600
 MOST_SHAPE_BYTES = 1024  # of a usage whose shape is remembered
 _NO_NUMBER = re.compile(rb":\s*[-+.eE]*(?=\s*[,}])")  # a number without its digits
 _DIGITS = b"0123456789"
+_SPELT = re.compile(rb"\\u00[4-7]")  # a letter or `_` as an escape, which may spell a name
 # A text may end at the cut, also within an escape: each text is found at its first byte, once.
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[{}\[\]:]', re.DOTALL)
 _STARTS, _ENDS = (b"{", b"["), (b"}", b"]")
@@ -316,22 +320,94 @@ def _with_first_values(text: bytes) -> bytes | None:
     """Return JSON with the first value of each name that an object has twice; None if there is no
     such name, or if it cannot be read.
     """
-    repeated: list[str] = []
+    reading, values = _reading(text, 0)
+    return reading if values > 1 else None
 
-    def first(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for name, value in pairs:
-            if name in found:
-                repeated.append(name)
-            else:
-                found[name] = value
+
+def _reading(text: bytes, place: int) -> tuple[bytes, int]:
+    """Return JSON with the value at this place of each name that an object has several times, the
+    last one if it has fewer; and the most values that a name has, 0 if it cannot be read.
+    """
+    most = 1
+
+    def one_of_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        nonlocal most
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            values: dict[str, list[Any]] = {}
+            for name, value in pairs:
+                values.setdefault(name, []).append(value)
+            most = max(most, *map(len, values.values()))
+            found = {name: of[min(place, len(of) - 1)] for name, of in values.items()}
         return found
 
     try:
-        read = json.loads(text, object_pairs_hook=first)
-        return json.dumps(read).encode() if repeated else None
+        return json.dumps(json.loads(text, object_pairs_hook=one_of_each)).encode(), most
     except (ValueError, RecursionError):
-        return None
+        return b"", 0
+
+
+def may_repeat(body: bytes, *names: bytes) -> bool:
+    """Return True if one of these members, each in its quotes, may stand in a body twice."""
+    for name in names:
+        at = body.find(name)
+        if at >= 0 and body.find(name, at + 1) >= 0:
+            return True
+    return body.find(b"\\") >= 0 and _SPELT.search(body) is not None
+
+
+def readings_of(body: bytes) -> Sequence[bytes]:
+    """Return the readings of a body with a name twice in an object, one for each of its values, at
+    most `MOST_READINGS` and the last values at the end; empty for any other body.
+    """
+    if not is_quick(body, most_bytes=MAX_WHOLE_BYTES):
+        return ()
+    first, values = _reading(body, 0)
+    if values < 2:
+        return ()
+    return (first, *(_reading(body, place)[0] for place in range(1, min(values, MOST_READINGS))))
+
+
+def note_readings(
+    observed: Observed, body: bytes, read: Callable[[bytes, Observed], object]
+) -> bool:
+    """Record each reading of a whole answer that has a name twice, as `read` records an answer;
+    return True if one of them can be read. The dearer of their figures is charged, and flagged.
+    """
+    readings = readings_of(body)
+    _note_most(observed, readings)
+    for text in reversed(readings):
+        found = Observed(is_whole=True)
+        with suppress(ValueError):  # one that is no answer may still state a usage
+            read(text, found)
+        observed.note_reading(found)
+    return len(readings) > 0 and observed.is_done
+
+
+def _note_most(observed: Observed, readings: Sequence[bytes]) -> None:
+    """Record that the tier is not known if a name has more values than are read: the attempt is
+    held.
+    """
+    if len(readings) == MOST_READINGS:
+        observed.note_tier(UNKNOWN_TIER)
+
+
+def note_piece_readings(
+    observed: Observed,
+    payload: bytes,
+    read: Callable[[bytes], tuple[TokenUsage | None, str | None]],
+) -> None:
+    """Record the usage and the tier in each reading of a stream's piece that has a name twice."""
+    readings = readings_of(payload)
+    _note_most(observed, readings)
+    *others, last = readings or (b"",)
+    kept = read(last)[0] if others else None
+    for text in others:
+        usage, tier = read(text)
+        observed.note_tier(tier)
+        if usage is not None and usage != kept:
+            observed.note_least(usage)
+            observed.impossible = usage
 
 
 def usages_within(

@@ -200,6 +200,14 @@ class Observed(msgspec.Struct, kw_only=True):
             int(self.has_content or self.has_odd), -(-self.output_bytes // MOST_BYTES_PER_TOKEN)
         )
 
+    def may_hide_text(self, size_bytes: int) -> bool:
+        """Return True if an answer of this size may have more text than the output tokens of its
+        usage can have made, and its text is not counted yet.
+        """
+        if self.collects_text or self.final is None or self.final.output_tokens is None:
+            return False
+        return size_bytes > MOST_BYTES_PER_TOKEN * self.final.output_tokens
+
     @property
     def is_countable(self) -> bool:
         """True if the content is text alone, as far as is known: a count of the texts is one of the
@@ -269,6 +277,27 @@ class Observed(msgspec.Struct, kw_only=True):
             self._note_dearer(self.final)
             self._note_dearer(usage)
             self.impossible = usage
+
+    def note_reading(self, other: Observed) -> None:
+        """Record the observations of another reading of the same answer, which has a name twice."""
+        if other.final is not None and self.final is None:
+            self.note_final(other.final)
+        elif other.final is not None:
+            self.note_other_reading(other.final)
+        self.impossible = self.impossible or other.impossible
+        if other.dearest is not None:
+            self.note_least(other.dearest)
+        self.note_tier(other.service_tier)
+        self.note_geo(other.stated_geo)
+        self.shown |= other.shown
+        for name, calls in other.calls.items():
+            self.calls[name] = max(calls, self.calls.get(name, 0))
+        self.output_bytes = max(self.output_bytes, other.output_bytes)
+        self.finish_reason = self.finish_reason or other.finish_reason
+        self.has_content = self.has_content or other.has_content
+        self.has_other = self.has_other or other.has_other
+        self.is_unfinished = self.is_unfinished or other.is_unfinished
+        self.is_done = self.is_done or other.is_done
 
     def note_least(self, usage: TokenUsage) -> None:
         """Record a usage that counts a part of the answer, or stands beside its place: it is the

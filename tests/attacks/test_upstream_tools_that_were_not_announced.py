@@ -14,6 +14,8 @@ import pytest
 
 from gateway.domain.pricing.pricing import Price, Rate
 from gateway.domain.pricing.tokens import TokenKind, UsageSource
+from gateway.wire.anthropic.answer.messages import rewrite_message
+from gateway.wire.anthropic.translation.upstream_reader import messages_events
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.chat import rewrite_chat
 from gateway.wire.openai.answer.responses import rewrite_response
@@ -79,6 +81,80 @@ def test_searches_that_the_usage_counts_are_charged(is_stream: bool) -> None:
     counts = {"server_tool_use": {"web_search_requests": 2}}
     made = settlement_of(chat_of(CHATS["a page"], is_stream=is_stream, **counts), price=PRICE)
     assert (made.source, made.cost_nusd) == (UsageSource.PROVIDER, 20 * 10_000)
+
+
+PAGES: dict[str, Any] = {
+    "citations": ["https://example.org"],
+    "search_results": [{"title": "t", "url": "https://example.org"}],
+    "web_search": [{"link": "https://example.org", "title": "t"}],
+}
+
+
+def answer_with(is_stream: bool, usage: dict[str, Any], **top: Any) -> Observed:
+    """Return the observations of a chat with these members beside its choices."""
+    counts = {"prompt_tokens": 9, "completion_tokens": 9, **usage}
+    if is_stream:
+        event: Event = {"model": "m", "choices": [{"index": 0, "delta": {"content": "a"}}], **top}
+        return read("chat", [event, *last("chat", 9, 9, **usage)])
+    seen = Observed(is_whole=True)
+    body = {"model": "m", "choices": [{"message": {"content": "a"}}], "usage": counts, **top}
+    rewrite_chat(json.dumps(body).encode(), seen, model="m")
+    return seen
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize("name", PAGES)
+def test_pages_at_the_top_of_an_answer_are_a_search(name: str, is_stream: bool) -> None:
+    """Perplexity's, xAI's and Zhipu's answers name them there."""
+    made = settlement_of(answer_with(is_stream, {}, **{name: PAGES[name]}), price=PRICE)
+    assert (made.source, made.held_nusd) == (UsageSource.UNKNOWN, HELD_NUSD)
+    counted = answer_with(is_stream, {"num_search_queries": 2}, **{name: PAGES[name]})
+    assert settlement_of(counted, price=PRICE).cost_nusd == 20 * 10_000
+    for nothing in ([], None, {}):
+        made = settlement_of(answer_with(is_stream, {}, **{name: nothing}), price=PRICE)
+        assert (made.source, made.cost_nusd) == (UsageSource.PROVIDER, 18 * 10_000)
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+@pytest.mark.parametrize(
+    ("costs", "source"),
+    [
+        ({"cost": {"request_cost": 0.014, "total_cost": 0.0143}}, UsageSource.UNKNOWN),
+        ({"cost": {"request_cost": 0, "total_cost": 0.0003}}, UsageSource.PROVIDER),
+        ({"cost": 0.0003}, UsageSource.PROVIDER),
+        ({"cost_details": {"server_tool_cost": 0.004}}, UsageSource.UNKNOWN),
+        ({"cost_details": {"server_tool_cost": None}}, UsageSource.PROVIDER),
+    ],
+)
+def test_a_stated_fee_of_a_request_is_held(
+    costs: dict[str, Any], source: UsageSource, is_stream: bool
+) -> None:
+    assert settlement_of(answer_with(is_stream, costs), price=PRICE).source is source
+
+
+RESULT = {"type": "bash_code_execution_tool_result", "tool_use_id": "s", "content": {}}
+USE = {"type": "server_tool_use", "id": "s", "name": "bash_code_execution", "input": {}}
+FETCHED = {"type": "server_tool_use", "id": "s", "name": "web_fetch", "input": {}}
+
+
+@pytest.mark.parametrize("dialect", ["messages", "translated"])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_code_that_anthropic_ran_is_held(dialect: str, is_stream: bool) -> None:
+    """Its container costs by its time, which no usage states."""
+    for block, source in ((USE, "unknown"), (RESULT, "unknown"), (FETCHED, "provider")):
+        if is_stream:
+            start: Event = {"type": "content_block_start", "index": 0, "content_block": block}
+            seen = read(dialect, [start, text(dialect), *last(dialect, 9, 9)])
+        else:
+            seen = Observed(is_whole=True)
+            content = [block, {"type": "text", "text": "a"}]
+            counts = {"input_tokens": 9, "output_tokens": 9}
+            body = json.dumps({"id": "m", "model": "m", "content": content, "usage": counts})
+            if dialect == "messages":
+                rewrite_message(body.encode(), seen, model="m")
+            else:
+                messages_events(body.encode(), seen)
+        assert settlement_of(seen, price=PRICE).source == source
 
 
 def response(*items: dict[str, Any]) -> list[Event]:

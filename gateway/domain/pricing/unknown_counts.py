@@ -24,7 +24,9 @@ WRITES, UNITS = "unknown_cache_write_tokens", "unknown_units"
 _TOKENS = "token"
 # A name may be in snake case or in camel case. `tool_us` is in the names of objects of calls.
 _UNIT = re.compile(
-    "call|request|search|unit|second|minute|hour|character|page|image|quer|session|tool_?us", re.I
+    "call|request|search|unit|second|minute|hour|character|word|byte|page|image|pixel|frame|credit"
+    "|quer|session|tool_?us",
+    re.I,
 )
 # Amounts of money, rates, and times to a token are no counts.
 _NO_COUNT = re.compile(r"(?:_cost|_price|_usd|_rate)$|_per_|^time_", re.I)

@@ -46,6 +46,7 @@ class ToolFacts:
     `is_counted`: the calls stand in the usage, or in the items of the answer. `most_call_usd` is
     the dearest known fee of one call: 0 for no fee, None if it is unknown. `is_floor`: it is held
     also if a price has a rate of the kind, because the kind has cheaper calls too.
+    `is_made_at_once`: one fee is due before the model decides if it calls the tool.
     """
 
     tools: tuple[str, ...]
@@ -58,6 +59,7 @@ class ToolFacts:
     is_counted: bool = False
     most_call_usd: Decimal | None = None
     is_floor: bool = False
+    is_made_at_once: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -161,6 +163,7 @@ def _openai_tool(
     usd: Decimal | None = None,
     source: str = f"{_OPENAI}; {_OPENAI_PRICES}",
     is_floor: bool = False,
+    is_made_at_once: bool = False,
 ) -> ToolFacts:
     """Return a row of OpenAI's tools in responses: all are bounded in the same way. A tool without
     a fee, or with a kind of calls, stands in the answer.
@@ -174,6 +177,7 @@ def _openai_tool(
         most_call_usd=usd,
         source=source,
         is_floor=is_floor,
+        is_made_at_once=is_made_at_once,
     )
 
 
@@ -196,7 +200,9 @@ _OPENAI_RESPONSES = ToolsAt(
             *(CODE_INTERPRETER + ANY_SIZE, "containerauto", "containerreference"),
             usd=CONTAINER_SIZES["64g"],
         ),
-        _openai_tool(CODE_INTERPRETER, kind="code_interpreter", usd=Decimal("0.03")),
+        _openai_tool(
+            CODE_INTERPRETER, kind="code_interpreter", usd=Decimal("0.03"), is_made_at_once=True
+        ),
         _openai_tool("imagegeneration", kind="image_generation", source=_OPENAI),
         _openai_tool("mcp", "toolsearch", usd=_NO_FEE, source=_OPENAI),
         ToolFacts(  # a stored prompt may have any of these

@@ -6,7 +6,7 @@ Its facts are `domain.providers.hosted_tools`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from decimal import Decimal
 
@@ -49,7 +49,8 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     price does not list, and `unpriced` the first fee that neither states. `members` are the
     request's own members to set, `uses` the bound of each tool by its place in the list.
     `left_out` are not sent. `unbounded` is the tool for which nothing bounds the rounds; then
-    `most_rounds` is the bound that its provider states.
+    `most_rounds` is the bound that its provider states. `made` are the names of the counts of
+    which one is billed before the model decides: OpenAI makes a container that no call may use.
     """
 
     windows: int = 1
@@ -63,6 +64,11 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     most_rounds: int | None = None
     fee: UncountedFee | None = None
     missing: tuple[Unpriced, ...] = ()
+    made: tuple[str, ...] = ()
+
+    def with_made(self, calls: Mapping[str, int]) -> Mapping[str, int]:
+        """Return the calls that an answer shows, with those that are billed if it shows none."""
+        return dict.fromkeys(self.made, 1) | dict(calls) if self.made else calls
 
     @property
     def changes_body(self) -> bool:
@@ -103,6 +109,7 @@ def rounds_of(
             calls=_most_calls(rows, at) + _calls_of_request(model),
             call_usd=_unlisted_usd(rows, price),
             fee=UncountedFee(kind=None) if has_argument else _uncounted(rows, deployment, model),
+            made=_made(rows),
         )
     plan = _Plan(facts, deployment, at, price)
     for tool in tools:
@@ -200,7 +207,7 @@ class _Plan:
         tool, most = self._unbounded or (None, None)
         calls = rounds if self._at.bounds_calls else max(rounds, MOST_TOOL_CALLS)
         if self._has_fee:
-            calls = max(calls, 1)  # OpenAI bills a container that no call uses
+            calls = max(calls, 1)  # as `made`
         members: list[tuple[str, int | bool]] = [(one.value, n) for one, n in self._sent.items()]
         if RoundLimit.MAX_TURNS in self._sent:
             members.append((PARALLEL_CALLS, False))
@@ -216,6 +223,7 @@ class _Plan:
             most_rounds=most,
             fee=_uncounted(self._rows, self._deployment, model),
             missing=tuple(self._missing),
+            made=_made(self._rows),
         )
 
     def _missing_fees(self, tool: HostedTool, row: ToolFacts) -> tuple[Unpriced, ...]:
@@ -329,6 +337,11 @@ def _uncounted(
         kind = None if row.bills_as is None else TokenKind(row.bills_as)
         return UncountedFee(kind=kind, per_request=per_request)
     return None
+
+
+def _made(rows: list[ToolFacts]) -> tuple[str, ...]:
+    """Return the names of the counts of which one is billed before the model decides."""
+    return tuple({f"{row.bills_as}_calls" for row in rows if row.is_made_at_once})
 
 
 def _without_count(rows: list[ToolFacts]) -> Iterator[ToolFacts]:

@@ -363,7 +363,7 @@ class Attempt(Struct, kw_only=True):
         """
         observed, facts = self.observed, self.request.body.facts
         lifetimes, deployment = facts.cache_lifetimes, self.candidate.deployment
-        running = observed.running
+        running, rounds = observed.running, self.bound.rounds
         if (final is not None and final.unexplained_tokens) or running is not None:
             is_beside = deployment.provider_facts.reasoning_is_beside
             final = with_reasoning(final, is_beside=is_beside)
@@ -380,8 +380,8 @@ class Attempt(Struct, kw_only=True):
             has_prompt=final is None
             or not final.lacks_prompt
             or has_prompt_text(self.request.body),
-            fee=None if self.bound.rounds is None else self.bound.rounds.fee,
-            calls=observed.calls,
+            fee=None if rounds is None else rounds.fee,
+            calls=observed.calls if rounds is None else rounds.with_made(observed.calls),
             is_self_hosted=deployment.is_self_hosted,
         )
         if lifetimes or deployment.unasked.writes_cache:

@@ -28,9 +28,12 @@ from gateway.wire.foreign_json import (
     arguments_in,
     has_others,
     is_error,
+    may_repeat,
     names_in,
     note_first_reading,
     note_least,
+    note_piece_readings,
+    note_readings,
     note_unknown,
     object_in,
     object_of,
@@ -85,6 +88,7 @@ _FINISHES = {
     _GUARDED: Finish.CONTENT_FILTER,
     "refusal": Finish.CONTENT_FILTER,
 }
+_MONEY = (b'"usage"', b'"serviceTier"', b'"performanceConfig"', b'"trace"')
 # Our code for an exception in the middle of a stream, by its type.
 _CODES = {"throttlingException": "rate_limited", "serviceUnavailableException": "overloaded"}
 
@@ -257,6 +261,8 @@ class ConverseReader:
         observed = self.observed
         _note_usage(observed, event)
         _note_twice(observed, payload)
+        if may_repeat(payload, *_MONEY):
+            note_piece_readings(observed, payload, _money_in)
         observed.is_done = not observed.is_error
         return [*used(observed), Ended()]
 
@@ -303,6 +309,8 @@ def converse_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
     if not isinstance(output.get("message"), dict):
         raise UnreadableAnswer(NO_ANSWER)
     observed.is_done = True
+    if may_repeat(body, *_MONEY):
+        note_readings(observed, body, converse_events)
     return [*events, _finished(observed.finish_reason), *used(observed), Ended()]
 
 
@@ -312,9 +320,9 @@ def usage_in(body: bytes) -> TokenUsage | None:
 
 
 def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
-    """Return the blocks of a whole answer in their order. Their text is kept without a usage."""
+    """Return the blocks of a whole answer in their order."""
     events: list[AnswerEvent] = []
-    observed.collects_text = observed.collects_text or observed.final is None
+    observed.collects_text = True
     calls = 0
     for block in blocks:
         use = object_in(block, "toolUse")
@@ -349,7 +357,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
                 others = _omitted(block)
         events += [*found, *others]
         observed.has_content = observed.has_content or bool(found)
-        if observed.collects_text and text:
+        if text:
             observed.note_text(text)
     return events
 
@@ -398,6 +406,12 @@ def _note_usage(observed: Observed, holder: dict[str, Any]) -> None:
             observed.note_shown(OTHER_MODEL)
         if object_in(trace, "guardrail"):
             observed.note_call(UNITS)
+
+
+def _money_in(payload: bytes) -> tuple[TokenUsage | None, str | None]:
+    """Return the usage and the tier in one reading of the last message."""
+    holder = object_of(payload) or {}
+    return _usage_of(holder), tier_of(holder)
 
 
 def _note_twice(observed: Observed, body: bytes) -> None:

@@ -25,9 +25,12 @@ from gateway.wire.foreign_json import (
     count_in,
     has_others,
     is_error,
+    may_repeat,
     names_in,
     note_first_reading,
     note_least,
+    note_piece_readings,
+    note_readings,
     note_unknown,
     object_in,
     object_of,
@@ -94,6 +97,7 @@ _PART = names_in(
 # Where the text of a candidate came from.
 _SOURCES = ("groundingMetadata", "citationMetadata", "urlContextMetadata")
 _KINDS = {"image": TokenKind.IMAGE_OUTPUT, "audio": TokenKind.AUDIO_OUTPUT}
+_MONEY = (b'"usageMetadata"', b'"serviceTier"', b'"trafficType"', b'"webSearchQueries"')
 _encode = msgspec.json.Encoder().encode
 
 
@@ -147,6 +151,8 @@ class GeminiReader:
         if payload is None:
             return
         self._last = payload
+        if may_repeat(payload, *_MONEY):
+            note_piece_readings(self.observed, payload, _money_in)
         text, stand_ins = with_stand_ins(payload)
         members = object_of(text, most_bytes=MAX_WHOLE_BYTES)  # above 1 MiB in a thread
         if members is None:
@@ -176,8 +182,8 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         note_unread(observed, body)
         raise UnreadableAnswer("no JSON object, or too large a one")
     answer = _Answer(observed)
+    observed.collects_text = True
     if usage_in(body) is None:
-        observed.collects_text = True
         note_least(observed, body, usage_in)
     events = list(answer.read(members))
     # Proto3 leaves out an empty list, so an answer without candidates may have a usage alone.
@@ -187,6 +193,8 @@ def gemini_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
         raise UnreadableAnswer(NO_ANSWER)
     events += answer.end(is_whole=True)
     _note_twice(observed, body)
+    if may_repeat(body, *_MONEY):
+        note_readings(observed, body, gemini_events)
     return events
 
 
@@ -200,6 +208,12 @@ def usage_in(body: bytes) -> TokenUsage | None:
     except _UNREADABLE:
         return None
     return None if raw is NO_JSON else usage_from_gemini(raw)
+
+
+def _money_in(payload: bytes) -> tuple[TokenUsage | None, str | None]:
+    """Return the usage and the tier in one reading of a piece."""
+    usage = usage_object(object_of(payload, most_bytes=MAX_WHOLE_BYTES) or {})
+    return usage_of(usage), tier_of(usage)
 
 
 def _note_twice(observed: Observed, body: bytes) -> None:
@@ -412,10 +426,9 @@ class _Answer:
         return MADE_ID + sha256(seed.encode()).hexdigest()[:24]
 
     def _note_text(self, text: str, number: int) -> None:
-        """Record that content came, and keep its text where the gateway may have to count it."""
+        """Record that content came, and keep its text."""
         self.observed.has_content = True
-        if self.observed.collects_text:
-            self.observed.note_text(text, choice=number)
+        self.observed.note_text(text, choice=number)
 
 
 def _is_odd(members: dict[str, Any]) -> bool:

@@ -203,11 +203,10 @@ class OllamaReader:
         self.observed.note_detail({name: _word(value) for name, value in stated.items()})
 
     def _note(self, text: str) -> None:
-        """Record that content came, and keep its text where the gateway may have to count it."""
+        """Record that content came, and keep its text."""
         self.observed.note_more()
         self.observed.has_content = True
-        if self.observed.collects_text:
-            self.observed.note_text(text)
+        self.observed.note_text(text)
 
 
 def ollama_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:

@@ -12,6 +12,7 @@ vLLM's `multimodal_tokens` are not read: on a self-hosted engine every token cos
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -40,6 +41,7 @@ from gateway.wire.foreign_json import (
 )
 from gateway.wire.observed import stated_word
 from gateway.wire.openai.bounds import decode_few
+from gateway.wire.openai.usage_detail import states_cost
 from gateway.wire.openai.usage_names import (
     ALL,
     COUNT_PATHS,
@@ -51,6 +53,7 @@ from gateway.wire.openai.usage_names import (
     TOOLS_DETAILS,
     TOOLS_USED,
     TOTAL,
+    UNCACHED,
     WRITES_5M,
     Count,
     Path,
@@ -131,6 +134,7 @@ class _Item(msgspec.Struct):
     action: msgspec.Raw = msgspec.Raw()
     status: msgspec.Raw = msgspec.Raw()
     environment: msgspec.Raw = msgspec.Raw()
+    container_id: msgspec.Raw = msgspec.Raw()
 
 
 class _Requests(msgspec.Struct):
@@ -163,7 +167,7 @@ _CALLS_OF_TOOLS = frozenset(
 )
 _READ_PATHS = COUNT_PATHS | HOLDER_PATHS
 _WHOLES = ("input_tokens", "output_tokens")
-_ONLY_READ = frozenset({WRITES_5M, INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT})
+_ONLY_READ = frozenset({WRITES_5M, INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT, UNCACHED})
 _LIFETIMES = (
     WRITES_5M,
     "cache_write_30m_tokens",
@@ -175,6 +179,12 @@ _PARTS = {
     "output_tokens": (OUTPUT_TEXT, "audio_output_tokens", "image_output_tokens"),
     "cache_write_tokens": _LIFETIMES,
 }
+# Of members beside a usage: those of TGI's `details`, Fireworks' `perf_metrics` and others.
+_SIDES = {
+    "input_tokens": re.compile("prompt|input|evaluated|prefill", re.I),
+    "output_tokens": re.compile("completion|output|generated|generation|predicted|answer", re.I),
+}
+_LIMIT = re.compile("max|min|limit|remaining|budget|reserved|allowed|per[_-]|window", re.I)
 _decode_meta = msgspec.json.Decoder(_Meta).decode
 _decode_groq = msgspec.json.Decoder(_Groq).decode
 _decode_breakdown = msgspec.json.Decoder(_Breakdown | None).decode
@@ -187,11 +197,12 @@ _decode_metrics = msgspec.json.Decoder(_Metrics | None).decode
 _decode_timings = msgspec.json.Decoder(_Timings).decode
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
+CODE_CALLS = "code_interpreter_calls"
 # Output items of `/v1/responses` for tools that the provider runs and charges per call.
 _CALLS = {
     b'"web_search_call"': "web_search_calls",
     b'"file_search_call"': "file_search_calls",
-    b'"code_interpreter_call"': "code_interpreter_calls",
+    b'"code_interpreter_call"': CODE_CALLS,
     b'"image_generation_call"': "image_generation_calls",
 }
 # Items that cost their tokens alone: of the model, of tools that the caller runs, and of tools
@@ -252,6 +263,17 @@ def usage_from_wire(raw: msgspec.Raw | bytes) -> TokenUsage | None:
 
 
 def _any_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
+    """Return the token counts of a usage of any server. A cost above zero beside no count above
+    zero is that of a unit without a name.
+    """
+    usage = _named_usage(raw)
+    if usage is not None and any(msgspec.structs.astuple(usage)):
+        return usage
+    has_cost = bytes(raw).find(b"cost") >= 0 and states_cost(only_object(raw))
+    return with_unknown(usage, {UNITS: 1}) if has_cost else usage
+
+
+def _named_usage(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """Return the token counts of a usage of any server, with the counts that the table of names
     does not have.
     """
@@ -347,7 +369,23 @@ def counts_in(raw: msgspec.Raw | bytes) -> TokenUsage | None:
     """
     usage = _listed_usage(raw, None)
     has_tokens = usage is not None and (usage.input_tokens, usage.output_tokens) != (None, None)
-    return usage if has_tokens else None
+    return usage if has_tokens else _tokens_by_side(value_of(bytes(raw)))
+
+
+def _tokens_by_side(members: Any) -> TokenUsage | None:
+    """Return the highest count of tokens of each side among members whose names say that they are
+    tokens, and of which side (`generated_tokens`, `prompt-tokens`); None if there is none. A limit
+    is no count.
+    """
+    found: dict[str, int] = {}
+    for name in members if isinstance(members, dict) else ():
+        count = count_in(members, name)
+        if count is None or count <= 0 or _LIMIT.search(name) or "token" not in name.lower():
+            continue
+        for side, words in _SIDES.items():
+            if words.search(name):
+                found[side] = max(count, found.get(side, 0))
+    return TokenUsage(**found) if found else None
 
 
 def _is_zero(value: bytes) -> bool:
@@ -509,24 +547,39 @@ def with_tool_calls(usage: TokenUsage, output: msgspec.Raw) -> TokenUsage:
     return msgspec.structs.replace(usage, **listed) if listed else usage
 
 
-def calls_in(output: msgspec.Raw, *, only_completed: bool = False) -> dict[str, int]:
-    """Return the calls of the provider's own tools in a response's `output` items, by their counts'
-    names. `only_completed`: those alone whose status says so.
+def calls_in(output: msgspec.Raw, *, containers: set[bytes] | None = None) -> dict[str, int]:
+    """Return the calls of the provider's own tools in a response's `output` items that may cost a
+    fee, by their counts' names: code costs by its container, however many calls run in it.
+    `containers` are those of earlier items, to which these are added.
+    """
+    known = set[bytes]() if containers is None else containers
+    calls: Counter[str] = Counter()
+    for item, name in _calls(output):
+        container = bytes(item.container_id) or bytes(item.environment)
+        if bytes(item.status) in _FAILED or container in known:
+            continue
+        if name == CODE_CALLS and container:
+            known.add(container)
+        calls[name] += 1
+    return calls
+
+
+def completed_calls_in(output: msgspec.Raw) -> dict[str, int]:
+    """Return the calls of the provider's own tools whose status says that they are complete, each
+    of them.
+    """
+    return Counter(name for item, name in _calls(output) if bytes(item.status) == _COMPLETED)
+
+
+def _calls(output: msgspec.Raw) -> list[tuple[_Item, str]]:
+    """Return the items of an output that are calls of the provider's own tools, with the names of
+    their counts.
     """
     try:
         items = decode_few(output, _Item)
     except _UNREADABLE:
-        return {}
-    return Counter(
-        name
-        for item in items
-        if (name := _call_of(item)) is not None
-        and (
-            bytes(item.status) == _COMPLETED
-            if only_completed
-            else bytes(item.status) not in _FAILED
-        )
-    )
+        return []
+    return [(item, name) for item in items if (name := _call_of(item)) is not None]
 
 
 def calls_of_tool_usage(raw: msgspec.Raw) -> dict[str, int]:
@@ -551,7 +604,7 @@ def _call_of(item: _Item) -> str | None:
     if kind in _OF_TOKENS or not kind.startswith(b'"') or _is_free(item):
         return None
     if kind == _SHELL:
-        return "code_interpreter_calls" if _CONTAINER in bytes(item.environment) else None
+        return CODE_CALLS if _CONTAINER in bytes(item.environment) else None
     return _CALLS.get(kind, UNITS)
 
 
@@ -584,6 +637,10 @@ def _settle_rare(counts: dict[str, int]) -> None:
         excess = sum(counts.get(name, 0) for name in names) - counts.get(whole, 0)
         if excess > 0 and whole in counts:
             counts["unexplained_tokens"] = -excess
+    # A discount is believed only if both parts are the prompt. A 0 beside another is a default.
+    cached, uncached = counts.get("cached_input_tokens", 0), counts.get(UNCACHED, 0)
+    if cached and uncached and (gap := counts.get("input_tokens", 0) - cached - uncached):
+        counts["unexplained_tokens"] = gap
     for name in _ONLY_READ & counts.keys():
         del counts[name]
     for name in _CALLS_OF_TOOLS & counts.keys():

@@ -6,12 +6,14 @@ among them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from functools import lru_cache
 
 import msgspec
 
+from gateway.domain.pricing.settlement import UNPRICED_TOOL
+from gateway.domain.pricing.tokens import TokenKind
 from gateway.wire.foreign_json import MAX_USAGE_BYTES, MOST_SHAPE_BYTES, may_name_twice
 
 Detail = int | float | str | bool
@@ -71,6 +73,12 @@ _NESTED = {
         "document_search_calls",
     ),
 }
+# By the object and the name: Perplexity's fee of a request, which depends on the context that its
+# search reads, and that of OpenRouter's tools, whose searches its usage counts.
+_FEES: Mapping[tuple[str, str], str] = {
+    ("cost", "request_cost"): UNPRICED_TOOL,
+    ("cost_details", "server_tool_cost"): TokenKind.WEB_SEARCH,
+}
 _decode_members = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
@@ -87,11 +95,28 @@ def usage_detail(raw: msgspec.Raw | bytes) -> dict[str, Detail]:
         if name in _NESTED:
             found.update(_nested(name, value))
         elif name in _UNITS_PER_USD:
+            if value.startswith(b"{"):  # Perplexity's
+                value = bytes(_members(value).get("total_cost", b""))
             if (cost := _money(value, _UNITS_PER_USD[name])) is not None:
                 found[PROVIDER_COST] = cost
         elif (detail := _detail(value)) is not None:
             found[name] = detail
     return found
+
+
+def states_cost(raw: msgspec.Raw | bytes) -> bool:
+    """Return True if a usage states a cost above zero."""
+    return Decimal(str(usage_detail(raw).get(PROVIDER_COST, 0))) > 0
+
+
+def fees_in(raw: msgspec.Raw | bytes) -> Iterator[str]:
+    """Yield the kinds of the fees above zero that a usage states beside the costs of its tokens."""
+    members = _members(raw)
+    for (holder, name), kind in _FEES.items():
+        value = bytes(members.get(holder, b""))
+        fee = _number(bytes(_members(value).get(name, b""))) if value.startswith(b"{") else None
+        if fee is not None and fee > 0:
+            yield kind
 
 
 def may_have_detail(raw: msgspec.Raw | bytes) -> bool:

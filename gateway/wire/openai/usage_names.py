@@ -29,10 +29,11 @@ Count = Annotated[int, msgspec.Meta(ge=LEAST, le=MOST)]
 Path = tuple[str, ...]
 # Counts that only help to read others: they are no members of `TokenUsage`.
 TOTAL, WRITES_5M = "total_tokens", "cache_write_5m_tokens"
-INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT = (
+INPUT_TEXT, INPUT_VIDEO, OUTPUT_TEXT, UNCACHED = (
     "text_input_tokens",
     "video_input_tokens",
     "text_output_tokens",
+    "uncached_input_tokens",
 )
 _INPUT = ("prompt_tokens_details", "input_tokens_details", "input_token_details")
 _OUTPUT = ("completion_tokens_details", "output_tokens_details", "output_token_details")
@@ -79,6 +80,7 @@ _NAMES: tuple[tuple[str, str, str], ...] = (
     ("cached_input_tokens", "input.cached_read_tokens", _BIFROST),
     ("cached_input_tokens", "input.cache_read_input_tokens", _SPELLING),
     ("cached_input_tokens", "prompt_cache_hit_tokens", _DEEPSEEK),
+    (UNCACHED, "prompt_cache_miss_tokens", _DEEPSEEK),
     ("cached_input_tokens", "cache_read_input_tokens", _LITELLM),
     ("cached_input_tokens", "cached_tokens", _MOONSHOT),
     ("cached_input_tokens", "cached_input_tokens", _SPELLING),
@@ -161,11 +163,9 @@ _HARMLESS: tuple[tuple[str, str], ...] = (
     ("input.cached_tokens_details.image_tokens", _OPENAI),
     ("input.multimodal_tokens", _VLLM),
     ("output.tool_output_tokens", _VLLM),
-    ("prompt_cache_miss_tokens", _DEEPSEEK),
     ("num_cached_tokens", _MISTRAL),
     ("image_tokens", _CEREBRAS),
     ("text_tokens", _VOYAGE),
-    ("image_pixels", _VOYAGE),
     ("server_tool_use.web_fetch_requests", _LITELLM),
     ("server_tool_use.tool_search_requests", _LITELLM),
     ("server_tool_use_details.tool_calls_requested", _OPENROUTER),

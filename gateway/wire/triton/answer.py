@@ -136,8 +136,7 @@ class TritonReader:
         if text:
             observed.has_content = True
             observed.pieces += 1
-            if observed.collects_text:
-                observed.note_text(text)
+            observed.note_text(text)
             yield TextPiece(text=text)
 
     def _note_counts(self, members: dict[str, Any], *, has_text: bool) -> None:
@@ -195,7 +194,7 @@ def generate_events(
     if members is None:
         observed.note_unread()
         raise UnreadableAnswer("no JSON object, or too large a one")
-    observed.collects_text = observed.collects_text or OUTPUT not in members
+    observed.collects_text = True
     if not (members.keys() & _SHAPE) and not is_error(members.get("error")):
         note_unknown(observed, body, usage_in)
         raise UnreadableAnswer(NO_ANSWER)

@@ -24,6 +24,7 @@ from gateway.wire.anthropic.answer.shapes import (
     decode_message,
     generated_text,
     has_more_than_text,
+    holds_result,
     is_content,
     is_odd_block,
     is_odd_kind,
@@ -40,7 +41,15 @@ from gateway.wire.anthropic.usage import (
     usage_from_wire,
 )
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import is_raw_error, note_first_reading, note_least, note_unknown
+from gateway.wire.foreign_json import (
+    is_raw_error,
+    may_repeat,
+    note_first_reading,
+    note_least,
+    note_piece_readings,
+    note_readings,
+    note_unknown,
+)
 from gateway.wire.members import MalformedJson, locate_one, replace, require_object, require_utf8
 from gateway.wire.observed import Observed
 from gateway.wire.openai.answer.answer_splices import without_foreign_cost
@@ -64,6 +73,7 @@ _DELTA, _START = b'"content_block_delta"', b'"content_block_start"'
 _MESSAGE_START, _MESSAGE_DELTA = b'"message_start"', b'"message_delta"'
 _MESSAGE_STOP = b'"message_stop"'
 _NO_CONTENT = frozenset({b"", b"null", b"[]"})
+MONEY = (b'"usage"', b'"service_tier"', b'"speed"', b'"inference_geo"')
 
 
 def usage_in(body: bytes) -> TokenUsage | None:
@@ -74,6 +84,18 @@ def usage_in(body: bytes) -> TokenUsage | None:
         return None
     usage = message.usage if is_there(message.usage) else usage_inside(message.error)
     return usage_from_wire(usage) if is_there(usage) else None
+
+
+def money_in(payload: bytes) -> tuple[TokenUsage | None, str | None]:
+    """Return the usage and the tier in one reading of an event."""
+    found = Observed()
+    with suppress(*UNREADABLE):
+        event = decode_event(payload)
+        usage = event.usage if is_there(event.usage) else usage_of_event(event)
+        if is_there(usage):
+            note_words(found, usage)
+            found.final = usage_from_wire(usage)
+    return found.final, found.service_tier
 
 
 def rewrite_message(body: bytes, observed: Observed, *, model: str) -> AnswerPart:
@@ -91,7 +113,10 @@ def rewrite_message(body: bytes, observed: Observed, *, model: str) -> AnswerPar
         part = rewritten(body)
     except UNREADABLE:
         part = without_halves_of_pairs(body, rewritten)
-    if not observed.is_done and not observed.is_error:
+    has_readings = may_repeat(body, *MONEY) and note_readings(
+        observed, body, lambda one, found: rewrite_message(one, found, model=model)
+    )
+    if not has_readings and not observed.is_done and not observed.is_error:
         _note_unknown(body, observed)
     return part
 
@@ -113,9 +138,11 @@ def _rewritten_message(body: bytes, observed: Observed, *, model: str) -> Answer
         note_first_reading(observed, message.usage, usage_from_wire)
         note_words(observed, message.usage)
         part = with_cost(renamed_body, message.usage, observed.final)
-    if bytes(message.content).find(b"server_tool_use") >= 0:
+    content = bytes(message.content)
+    if content.find(b"server_tool_use") >= 0 or holds_result(content):
         _note_hosted_calls(observed, message.content)
-    if usage is None or not usage.output_tokens or observed.is_error:
+    may_hide_text = observed.may_hide_text(len(body))
+    if usage is None or not usage.output_tokens or observed.is_error or may_hide_text:
         if observed.final is None:
             note_least(observed, body, lambda part: usage_in(part) or counted_in(part))
         _collect_content(observed, message.content)
@@ -262,6 +289,8 @@ class MessageStream:
 
     def _begin(self, event: bytes, payload: bytes, decoded: MessageEvent) -> bytes:
         """Return `message_start` with the caller's model name; record the prompt's usage."""
+        if may_repeat(payload, *MONEY):
+            note_piece_readings(self.observed, payload, money_in)
         observed, body = self.observed, bytes(decoded.message)
         message = decode_message(body)
         observed.upstream_id = word_in(message.id) or observed.upstream_id
@@ -281,6 +310,8 @@ class MessageStream:
 
         Its figures are cumulative. The prompt's parts stand in `message_start` alone.
         """
+        if may_repeat(payload, *MONEY):
+            note_piece_readings(self.observed, payload, money_in)
         observed = self.observed
         stop_reason = decode_block(decoded.delta).stop_reason if is_there(decoded.delta) else None
         if stop_reason is not None:

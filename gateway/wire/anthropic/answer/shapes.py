@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from gateway.domain.pricing.settlement import UNPRICED_TOOL
 from gateway.domain.pricing.unknown_counts import UNITS
 from gateway.wire.foreign_json import has_others, names_in, object_of
 from gateway.wire.observed import Observed
@@ -78,7 +79,8 @@ _OTHER_TOOLS = frozenset(
         "tool_search_tool_regex tool_search_tool_bm25"
     )
 )
-_SEARCH_RESULT = b'"web_search_tool_result"'
+_CODE_TOOLS = frozenset({name for name in _OTHER_TOOLS if name.endswith(b'code_execution"')})
+_SEARCH_RESULT, _CODE_RESULT = b'"web_search_tool_result"', b'code_execution_tool_result"'
 # Kinds of blocks and of their pieces whose content is read.
 READ_BLOCKS = names_in(
     "text thinking redacted_thinking tool_use text_delta thinking_delta signature_delta "
@@ -153,16 +155,23 @@ def has_more_than_text(block: TypedBlock) -> bool:
     return not text and (not kind or is_content(block))
 
 
+def holds_result(text: bytes) -> bool:
+    """Return True if content may have the result of a tool that Anthropic runs at a fee."""
+    return text.find(b"web_search_tool_result") >= 0 or text.find(_CODE_RESULT) >= 0
+
+
 def note_hosted_call(observed: Observed, block: msgspec.Raw | bytes) -> None:
     """Record a block that is a call of a tool of the provider's own; a search that failed "will not
     be billed" (platform.claude.com/docs, "Web search tool", 2026-11-28).
     """
     text = bytes(block)
-    if text.find(b"server_tool_use") < 0 and text.find(b"web_search") < 0:
+    if text.find(b"server_tool_use") < 0 and not holds_result(text):
         return
     with suppress(*UNREADABLE):
         found = _decode_server_block(block)
         kind = bytes(found.type)
+        if kind.endswith(_CODE_RESULT) or bytes(found.name) in _CODE_TOOLS:
+            observed.note_shown(UNPRICED_TOOL)  # by the time of its container
         if kind == _SERVER_USE and bytes(found.name) == _SEARCH:
             observed.note_call("web_search_calls")
         elif kind == _SERVER_USE and bytes(found.name) not in _OTHER_TOOLS:

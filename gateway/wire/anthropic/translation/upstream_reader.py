@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from gateway.domain.pricing.tokens import TokenUsage
+from gateway.wire.anthropic.answer.messages import MONEY, money_in
 from gateway.wire.anthropic.answer.shapes import (
     READ_BLOCKS,
     STOP_EVENT,
@@ -32,8 +33,11 @@ from gateway.wire.foreign_json import (
     MAX_WHOLE_BYTES,
     arguments_in,
     is_error,
+    may_repeat,
     note_first_reading,
     note_least,
+    note_piece_readings,
+    note_readings,
     note_unknown,
     object_in,
     object_of,
@@ -63,7 +67,7 @@ from gateway.wire.translation.answer_events import (
 )
 from gateway.wire.translation.split_pairs import SplitPairs
 
-_OF_SERVER = frozenset({"server_tool_use", "web_search_tool_result"})
+_OF_SERVER = ("server_tool_use", "web_search_tool_result", "code_execution_tool_result")
 MAX_CALLS = 4096  # of one answer
 _FINISHES = {
     "max_tokens": Finish.LENGTH,
@@ -169,6 +173,8 @@ class MessagesReader:
 
     def _begin(self, payload: bytes, message: dict[str, Any]) -> Started:
         """Record the prompt's usage, which comes first."""
+        if may_repeat(payload, *MONEY):
+            note_piece_readings(self.observed, payload, money_in)
         observed = self.observed
         observed.upstream_id = short_text_in(message, "id") or observed.upstream_id
         prompt = None
@@ -186,7 +192,7 @@ class MessagesReader:
         self._bytes_before = self.observed.output_bytes
         if kind == "tool_use":
             return self._start_call(_index(event), block)
-        if kind in _OF_SERVER:
+        if kind.endswith(_OF_SERVER):
             note_hosted_call(self.observed, msgspec.json.encode(block))
         return [*self._pieces(_texts_of(block, kind), block), *_omitted(block, kind)]
 
@@ -241,6 +247,8 @@ class MessagesReader:
 
     def _finish(self, payload: bytes, delta: dict[str, Any]) -> list[AnswerEvent]:
         """Record the end and the final usage; its figures are cumulative."""
+        if may_repeat(payload, *MONEY):
+            note_piece_readings(self.observed, payload, money_in)
         observed = self.observed
         self._note_usage(payload)
         stop_reason = short_text_in(delta, "stop_reason")
@@ -304,14 +312,16 @@ def messages_events(body: bytes, observed: Observed) -> Sequence[AnswerEvent]:
             note_unknown(observed, body, _usage_in)
         raise UnreadableAnswer(NO_ANSWER)
     observed.is_done = True
+    if may_repeat(body, *MONEY):
+        note_readings(observed, body, messages_events)
     events.append(_finished(observed.finish_reason or "", message))
     return [*events, *used(observed), Ended()]
 
 
 def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEvent]:
-    """Return the blocks of a whole answer in their order. Their text is kept without a usage."""
+    """Return the blocks of a whole answer in their order."""
     events: list[AnswerEvent] = []
-    observed.collects_text = observed.collects_text or observed.final is None
+    observed.collects_text = True
     calls = 0
     for block in blocks:
         kind = text_in(block, "type")
@@ -325,7 +335,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
             ]
             calls, text = calls + 1, name + arguments
         else:
-            if kind in _OF_SERVER:
+            if kind.endswith(_OF_SERVER):
                 note_hosted_call(observed, msgspec.json.encode(block))
             pieces = _texts_of(block, kind)
             found, text = list(pieces), "".join(piece.text for piece in pieces)
@@ -333,7 +343,7 @@ def _contents(blocks: list[dict[str, Any]], observed: Observed) -> list[AnswerEv
                 observed.note_other()
         events += [*found, *_omitted(block, kind)]
         observed.has_content = observed.has_content or bool(found)
-        if observed.collects_text and text:
+        if text:
             observed.note_text(text)
     return events
 

@@ -12,10 +12,11 @@ from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.request import MemberPlace
 from gateway.wire.dialect import AnswerPart, UnpricedPart
 from gateway.wire.foreign_json import MAX_USAGE_BYTES
-from gateway.wire.members import cut, locate_one, replace, without_member
-from gateway.wire.openai.answer.shapes import ABSENT, Chunk, ResponseBody
+from gateway.wire.members import cut, locate, locate_one, replace, without_member
+from gateway.wire.openai.answer.shapes import ABSENT, NO_TIER, Chunk, ResponseBody
 
 _MODEL, _USAGE, _TIMINGS, _COST = b'"model"', b'"usage"', b'"timings"', b'"cost_usd"'
+_TIER = b'"service_tier"'
 _FIRST, _NEXT = _COST + b":", b"," + _COST + b":"
 _encode = msgspec.json.Encoder().encode
 
@@ -23,13 +24,16 @@ _encode = msgspec.json.Encoder().encode
 def places_in(body: bytes, answer: Chunk | ResponseBody) -> dict[str, MemberPlace]:
     """Return the positions of an answer's model name and usage, as far as they are present.
 
-    Raises `MalformedJson` if one occurs twice.
+    Raises `MalformedJson` if one occurs twice, or the service tier does.
     """
     found = {}
     if answer.model is not None:
         found["model"] = locate_one(body, _MODEL, _encode(answer.model))
     if answer.usage is not ABSENT:
         found["usage"] = locate_one(body, _USAGE, bytes(answer.usage))
+    # A name that an escape spells is found with the usage.
+    if answer.service_tier != NO_TIER and body.find(_TIER, body.find(_TIER) + 1) >= 0:
+        locate(body)
     return found
 
 

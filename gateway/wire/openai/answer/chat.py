@@ -9,7 +9,9 @@ back.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,7 +20,16 @@ import msgspec
 from gateway.domain.pricing.tokens import UNREADABLE as UNREADABLE_COUNT
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import is_quick, is_raw_error, note_least, note_unknown
+from gateway.wire.foreign_json import (
+    MAX_DECODED_BYTES,
+    MAX_WHOLE_BYTES,
+    is_quick,
+    is_raw_error,
+    may_repeat,
+    note_least,
+    note_piece_readings,
+    note_unknown,
+)
 from gateway.wire.members import MalformedJson, locate, require_utf8
 from gateway.wire.observed import MAX_CHOICES, Observed
 from gateway.wire.openai.answer.answer_splices import (
@@ -49,6 +60,7 @@ from gateway.wire.openai.answer.odd_parts import (
 from gateway.wire.openai.answer.repeated_event import RepeatedEvent, Repetition
 from gateway.wire.openai.answer.shapes import (
     ABSENT,
+    NO_TIER,
     UNREADABLE,
     AnswerChoice,
     Chunk,
@@ -63,7 +75,7 @@ from gateway.wire.openai.answer.shapes import (
     usage_of,
     without_halves_of_pairs,
 )
-from gateway.wire.openai.answer.shown_work import note_shown_in_message
+from gateway.wire.openai.answer.shown_work import note_found_pages, note_shown_in_message
 from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     engine_queue_s,
@@ -85,6 +97,8 @@ from gateway.wire.surrogates import hidden
 
 MOST_LEVELS = 4
 MAX_HEAD_BYTES = 16 * 1024  # kept of an event, up to its model name
+_MONEY = (b'"usage"', b'"service_tier"')
+_MEDIA = re.compile(rb"(?<=;base64,)(?:[A-Za-z0-9+/=]|\\/)++")
 _encode = msgspec.json.Encoder().encode
 
 
@@ -242,6 +256,16 @@ def _collect_whole(observed: Observed, chunk: Chunk) -> None:
         observed.note_unread()
 
 
+def note_whole_text(observed: Observed, body: bytes) -> None:
+    """Record the size of the text of a plain answer, whose usage may be less than it. Media that
+    some servers write into a text are none.
+    """
+    observed.collects_text = True
+    with suppress(*UNREADABLE):
+        for choice in chunk_of(_MEDIA.sub(b"", body)).choices or ():
+            _collect(observed, choice, most_bytes=MAX_WHOLE_BYTES)
+
+
 @dataclass(slots=True, kw_only=True)
 class ChatStream:
     """A chat or completions stream for the caller.
@@ -330,6 +354,9 @@ class ChatStream:
             # The `code` of vLLM's errors is a number, which strict clients cannot read.
             return error_event("upstream_error", read_error(payload).message, is_responses=False)
         rewritten = self._spliced_chunk(event, payload, chunk)
+        states_money = chunk.usage is not ABSENT or chunk.service_tier != NO_TIER
+        if states_money and may_repeat(payload, *_MONEY):
+            note_piece_readings(self.observed, payload, _money_in)
         if isinstance(rewritten, bytes):  # an event with the cost comes once
             self._learn(event, rewritten, chunk)
         return rewritten
@@ -610,10 +637,16 @@ def chat_stream(
 def _note_chunk(observed: Observed, chunk: Chunk) -> None:
     """Record everything in a chunk except its usage: id, finish reason, content, text."""
     observed.upstream_id = chunk.id or observed.upstream_id
-    if chunk.service_tier != observed.service_tier:
+    if chunk.service_tier and chunk.service_tier != observed.service_tier:
         observed.note_tier(chunk.service_tier)
     if chunk.error is not ABSENT:
         observed.is_error = observed.is_error or is_raw_error(chunk.error)
+    if (
+        chunk.citations is not ABSENT
+        or chunk.search_results is not ABSENT
+        or chunk.web_search is not ABSENT
+    ):
+        note_found_pages(observed, chunk.citations, chunk.search_results, chunk.web_search)
     for choice in chunk.choices or ():
         if observed.final is not None and _has_token(choice):
             observed.note_more()  # content after it: the figure did not cover the whole answer
@@ -652,6 +685,15 @@ def _note_detail(observed: Observed, chunk: Chunk) -> None:
         observed.note_detail(timings_detail(chunk.timings))
 
 
+def _money_in(payload: bytes) -> tuple[TokenUsage | None, str | None]:
+    """Return the usage and the tier of one reading of a chunk."""
+    try:
+        chunk = chunk_of(payload)
+    except UNREADABLE:
+        return None, None
+    return usage_of(chunk), chunk.service_tier
+
+
 def _has_token(choice: AnswerChoice) -> bool:
     """Return True if a chunk's choice contains generated content: the first chunk has only the
     role.
@@ -673,7 +715,9 @@ def _holds_text(message: msgspec.Raw) -> bool:
         return True  # an unknown shape, but it contains something
 
 
-def _collect(observed: Observed, choice: AnswerChoice) -> None:
+def _collect(
+    observed: Observed, choice: AnswerChoice, *, most_bytes: int = MAX_DECODED_BYTES
+) -> None:
     """Keep the parts of a choice that a tokenizer would count: every text of the delta, tool calls
     included.
     """
@@ -682,7 +726,7 @@ def _collect(observed: Observed, choice: AnswerChoice) -> None:
     )
     if whole is None:
         return
-    if not is_quick(whole):
+    if not is_quick(whole, most_bytes=most_bytes):
         observed.note_unread()
         return
     try:

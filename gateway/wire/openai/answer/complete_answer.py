@@ -7,10 +7,10 @@ from __future__ import annotations
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
-from gateway.wire.foreign_json import usages_within
+from gateway.wire.foreign_json import note_readings, usages_within
 from gateway.wire.members import MalformedJson, require_object
-from gateway.wire.observed import Observed
-from gateway.wire.openai.answer.chat import rewrite_chat
+from gateway.wire.observed import MOST_BYTES_PER_TOKEN, Observed
+from gateway.wire.openai.answer.chat import note_whole_text, rewrite_chat
 from gateway.wire.openai.answer.responses import rewrite_response
 from gateway.wire.openai.answer.shapes import usage_in
 from gateway.wire.openai.answer.vectors import TooManyVectors, without_vectors
@@ -33,7 +33,15 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
         part = rewrite_response(body, observed, model=facts.model)
     else:
         part = rewrite_chat(body, observed, model=facts.model, lists_items=False)
+        if (
+            len(body) > MOST_BYTES_PER_TOKEN  # no shorter one has less than its text
+            and observed.may_hide_text(len(body))
+            and "echo" not in read.members  # of completions: the prompt is no text of the model's
+        ):
+            note_whole_text(observed, body)
     if not observed.is_done and not observed.is_error:
+        if note_readings(observed, body, lambda text, found: rewrite(read, text, found)):
+            return part
         observed.note_unread()
         _note_unknown(body, observed)
     return part
@@ -52,6 +60,8 @@ def _rewrite_embeddings(read: RequestBody, body: bytes, observed: Observed) -> A
         return body  # its vectors have an unknown form; the estimate uses only the input
     part = rewrite_chat(text, observed, model=read.facts.model, is_empty=is_empty_input(read))
     if not observed.is_done and not observed.is_error:
+        if note_readings(observed, text, lambda one, found: _rewrite_embeddings(read, one, found)):
+            return body
         _note_unknown(text, observed)
     return part if short is None else changed(part, short.restored)
 

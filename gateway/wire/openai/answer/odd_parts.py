@@ -13,7 +13,7 @@ _CHAT = names_in(
     "id object created model choices usage system_fingerprint service_tier x_groq usage_breakdown "
     "metrics timings provider openrouter_metadata prompt_filter_results prompt_logprobs "
     "prompt_token_ids prompt_text kv_transfer_params ec_transfer_params citations search_results "
-    "obfuscation nvext warnings request_id metadata error data results meta cost"
+    "web_search obfuscation nvext warnings request_id metadata error data results meta cost"
 )
 _CHOICE = names_in(
     "index finish_reason native_finish_reason stop_reason message delta text logprobs usage seed "

@@ -17,6 +17,7 @@ from gateway.domain.request.served_tier import agreed_tier
 from gateway.wire.dialect import AnswerPart, changed
 from gateway.wire.foreign_json import (
     MAX_DECODED_BYTES,
+    MAX_WHOLE_BYTES,
     is_quick,
     is_raw_error,
     note_least,
@@ -56,6 +57,7 @@ from gateway.wire.openai.error import error_event, read_error
 from gateway.wire.openai.usage import (
     calls_in,
     calls_of_tool_usage,
+    completed_calls_in,
     usage_from_wire,
     with_tool_calls,
 )
@@ -90,6 +92,9 @@ def _rewritten_response(body: bytes, observed: Observed, *, model: str) -> Answe
     observed.is_unfinished = response.status in _UNFINISHED
     _note_response(observed, response, body, is_last=not observed.is_unfinished)
     observed.is_error = is_raw_error(response.error)
+    if observed.may_hide_text(len(body)):
+        observed.collects_text = True
+        _collect_output(observed, response.output, most_bytes=MAX_WHOLE_BYTES)
     if observed.final is None:
         observed.collects_text = True
         _collect_output(observed, response.output)
@@ -112,11 +117,13 @@ def _is_unknown(observed: Observed, response: ResponseBody, body: bytes) -> bool
     return not is_there(response.output) or is_odd_response(body)
 
 
-def _collect_output(observed: Observed, output: msgspec.Raw) -> None:
+def _collect_output(
+    observed: Observed, output: msgspec.Raw, *, most_bytes: int = MAX_DECODED_BYTES
+) -> None:
     """Keep the parts of a response's items that a tokenizer would count: each text, name and
     argument.
     """
-    if not is_quick(output):
+    if not is_quick(output, most_bytes=most_bytes):
         observed.note_unread()
         return
     try:
@@ -161,6 +168,7 @@ class ResponseStream:
     observed: Observed
     _splitter: EventSplitter
     _completed: Counter[str] = field(default_factory=Counter)  # calls of the provider's own tools
+    _containers: set[bytes] = field(default_factory=set)  # in which code ran
 
     def feed(self, data: bytes) -> Sequence[AnswerPart]:
         """Return the complete events in the upstream's `data`, rewritten for the caller. Raises
@@ -233,9 +241,9 @@ class ResponseStream:
             self.observed.note_uncounted()
         listed = msgspec.Raw(b"[%b]" % bytes(item))
         note_shown_in_output(self.observed, listed)
-        for name in calls_in(listed):
+        for name in calls_in(listed, containers=self._containers):
             self.observed.note_call(name)
-        self._completed.update(calls_in(listed, only_completed=True))
+        self._completed.update(completed_calls_in(listed))
 
     def _note_odd(self, decoded: ResponseEvent) -> None:
         """Record an event that may have content of another form than a piece of text."""
@@ -341,7 +349,7 @@ def _note_calls(observed: Observed, response: ResponseBody, completed: Mapping[s
     if not listed and not observed.calls:
         return  # nearly every response
     stated = usage_of(response) or TokenUsage()
-    sure = calls_in(response.output, only_completed=True)
+    sure = completed_calls_in(response.output)
     for name in {*listed, *observed.calls}:
         if getattr(stated, name) is not None:
             calls = max(sure.get(name, 0), completed.get(name, 0))

@@ -16,7 +16,12 @@ import msgspec
 from gateway.domain.pricing.tokens import TokenUsage
 from gateway.domain.request.served_tier import UNKNOWN_TIER
 from gateway.wire.dialect import AnswerPart, changed
-from gateway.wire.foreign_json import SMALL_BYTES, is_raw_error, note_first_reading
+from gateway.wire.foreign_json import (
+    SMALL_BYTES,
+    first_reading,
+    is_raw_error,
+    note_first_reading,
+)
 from gateway.wire.members import MalformedJson
 from gateway.wire.observed import Observed
 from gateway.wire.openai.bounds import decode_few
@@ -28,7 +33,7 @@ from gateway.wire.openai.usage import (
     usage_from_wire,
     with_other_models,
 )
-from gateway.wire.openai.usage_detail import may_have_detail, usage_detail
+from gateway.wire.openai.usage_detail import fees_in, may_have_detail, usage_detail
 from gateway.wire.surrogates import hidden
 
 Known = TypeVar("Known", bound=msgspec.Struct)
@@ -38,6 +43,9 @@ ABSENT = msgspec.Raw()  # an optional Raw cannot be decoded: `Raw | None` accept
 
 # Whatever bytes an upstream sends, reading them returns a value or nothing.
 UNREADABLE = (msgspec.DecodeError, MalformedJson, RecursionError, UnicodeDecodeError)
+
+
+NO_TIER = ""  # of an answer without this member; one that is null may stand beside another
 
 
 class AnswerChoice(msgspec.Struct):
@@ -57,7 +65,7 @@ class Chunk(msgspec.Struct):
     choices: list[AnswerChoice] | None = None
     usage: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
-    service_tier: str | None = None
+    service_tier: str | None = NO_TIER
     x_groq: msgspec.Raw = ABSENT
     usage_breakdown: msgspec.Raw = ABSENT  # Groq's compound systems
     data: msgspec.Raw = ABSENT  # embeddings, scores
@@ -65,6 +73,10 @@ class Chunk(msgspec.Struct):
     meta: msgspec.Raw = ABSENT  # of a rerank, Cohere's
     metrics: msgspec.Raw = ABSENT
     timings: msgspec.Raw = ABSENT  # llama.cpp's
+    # Pages that a search of the provider found: Perplexity's and xAI's, Perplexity's, Zhipu's.
+    citations: msgspec.Raw = ABSENT
+    search_results: msgspec.Raw = ABSENT
+    web_search: msgspec.Raw = ABSENT
 
 
 class UsageBody(msgspec.Struct):
@@ -92,7 +104,7 @@ class ResponseBody(msgspec.Struct):
     output: msgspec.Raw = ABSENT
     usage: msgspec.Raw = ABSENT
     error: msgspec.Raw = ABSENT
-    service_tier: str | None = None
+    service_tier: str | None = NO_TIER
     tool_usage: msgspec.Raw = ABSENT
 
 
@@ -172,7 +184,7 @@ def _with_texts(known: Known, raw: Any) -> Known:
         value = getattr(raw, name)
         if isinstance(getattr(known, name), msgspec.Raw):
             setattr(known, name, value)
-        elif is_there(value) and name != "choices":
+        elif value is not ABSENT and name != "choices":
             with suppress(*UNREADABLE):
                 setattr(known, name, _decode_text(value))
                 continue
@@ -253,9 +265,12 @@ def note_usage_detail(observed: Observed, raw: msgspec.Raw | bytes) -> None:
     """
     if may_have_detail(raw):
         note_first_reading(observed, raw, usage_from_wire)
-        observed.note_tier(stated_tier(raw))
-        observed.note_geo(stated_geo(raw))
+        for reading in (first_reading(raw) or b"", raw):
+            observed.note_tier(stated_tier(reading))
+            observed.note_geo(stated_geo(reading))
         observed.note_detail(usage_detail(raw))
+        for kind in fees_in(raw):
+            observed.note_shown(kind)
 
 
 def number_of(index: msgspec.Raw) -> int:

@@ -74,6 +74,12 @@ def note_shown_in_message(observed: Observed, held: msgspec.Raw) -> None:
     _note_typed(observed, message.annotations, _ANNOTATIONS)
 
 
+def note_found_pages(observed: Observed, *lists: msgspec.Raw) -> None:
+    """Record a search of the provider if one of these members of an answer lists pages."""
+    if any(bytes(one).translate(None, b" \t\r\n") not in _NOTHING for one in lists):
+        observed.note_shown(TokenKind.WEB_SEARCH)
+
+
 def note_shown_in_output(observed: Observed, output: msgspec.Raw) -> None:
     """Record the kinds of output and of tools in a response's items."""
     text = bytes(output)
