@@ -50,18 +50,23 @@ class UncountedFee(Struct, frozen=True, kw_only=True, gc=False):
     """A fee beside the tokens that the upstream may charge and does not report.
 
     `kind` is the kind of its calls, None if it has no price here. `per_request` is the number of
-    calls that each request is billed by the provider's stated rule, None without one.
+    calls that each request is billed by the provider's stated rule, None without one. `is_dearer`:
+    the calls are counted, but cost more than the rate of the price.
     """
 
     kind: TokenKind | None
     per_request: int | None = None
+    is_dearer: bool = False
 
     def counted_in(self, usage: TokenUsage) -> TokenUsage | None:
         """Return the usage with the calls of this fee; None if nothing states their number."""
         if self.kind is None:
             return None
         name = f"{self.kind}_calls"
-        if getattr(usage, name) is not None:
+        calls = getattr(usage, name)
+        if self.is_dearer:
+            return None if calls else usage
+        if calls is not None:
             return usage
         return None if self.per_request is None else replace(usage, **{name: self.per_request})
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -46,6 +46,7 @@ class ToolFacts:
     `is_counted`: the calls stand in the usage, or in the items of the answer. `most_call_usd` is
     the dearest known fee of one call: 0 for no fee, None if it is unknown. `is_floor`: it is held
     also if a price has a rate of the kind, because the kind has cheaper calls too.
+    `is_cheaper_thinking`: models that think pay the cheaper calls' fee, all others this one.
     `is_made_at_once`: one fee is due before the model decides if it calls the tool.
     """
 
@@ -59,6 +60,7 @@ class ToolFacts:
     is_counted: bool = False
     most_call_usd: Decimal | None = None
     is_floor: bool = False
+    is_cheaper_thinking: bool = False
     is_made_at_once: bool = False
 
     @property
@@ -162,7 +164,6 @@ def _openai_tool(
     kind: str | None = None,
     usd: Decimal | None = None,
     source: str = f"{_OPENAI}; {_OPENAI_PRICES}",
-    is_floor: bool = False,
     is_made_at_once: bool = False,
 ) -> ToolFacts:
     """Return a row of OpenAI's tools in responses: all are bounded in the same way. A tool without
@@ -176,7 +177,6 @@ def _openai_tool(
         is_counted=kind is not None or usd == _NO_FEE,
         most_call_usd=usd,
         source=source,
-        is_floor=is_floor,
         is_made_at_once=is_made_at_once,
     )
 
@@ -192,7 +192,11 @@ _OPENAI_RESPONSES = ToolsAt(
             most_call_usd=_NO_FEE,
             source=_OPENAI_TOOLS,
         ),
-        _openai_tool("websearchpreview", kind="web_search", usd=_OPENAI_SEARCH_USD, is_floor=True),
+        replace(
+            _openai_tool("websearchpreview", kind="web_search", usd=_OPENAI_SEARCH_USD),
+            is_floor=True,
+            is_cheaper_thinking=True,
+        ),
         _openai_tool("websearch", kind="web_search", usd=_OPENAI_SEARCH_USD),
         _openai_tool("filesearch", kind="file_search", usd=Decimal("0.0025")),
         *(_openai_tool(CODE_INTERPRETER + size, usd=usd) for size, usd in CONTAINER_SIZES.items()),

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from gateway.domain.operation import Operation
 from gateway.domain.policy.policy import Deployment, HostedToolsRule
-from gateway.domain.pricing.pricing import Price
+from gateway.domain.pricing.pricing import MTOK, Price
 from gateway.domain.pricing.settlement import UncountedFee
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.providers.hosted_tools import (
@@ -108,7 +108,9 @@ def rounds_of(
         return Rounds(
             calls=_most_calls(rows, at) + _calls_of_request(model),
             call_usd=_unlisted_usd(rows, price),
-            fee=UncountedFee(kind=None) if has_argument else _uncounted(rows, deployment, model),
+            fee=UncountedFee(kind=None)
+            if has_argument
+            else _uncounted(rows, deployment, model, price),
             made=_made(rows),
         )
     plan = _Plan(facts, deployment, at, price)
@@ -221,7 +223,7 @@ class _Plan:
             left_out=tuple(self._left_out),
             unbounded=tool,
             most_rounds=most,
-            fee=_uncounted(self._rows, self._deployment, model),
+            fee=_uncounted(self._rows, self._deployment, model, self._price),
             missing=tuple(self._missing),
             made=_made(self._rows),
         )
@@ -325,10 +327,10 @@ def _unlisted_usd(rows: list[ToolFacts], price: Price) -> Decimal:
 
 
 def _uncounted(
-    rows: list[ToolFacts], deployment: Deployment, model: SearchModels | None
+    rows: list[ToolFacts], deployment: Deployment, model: SearchModels | None, price: Price
 ) -> UncountedFee | None:
-    """Return the fee that no usage counts; None if there is none. An engine of one's own charges
-    none.
+    """Return the fee that no usage counts, or that the price states too low; None if there is none.
+    An engine of one's own charges none.
     """
     if deployment.is_self_hosted:
         return None
@@ -336,6 +338,13 @@ def _uncounted(
         per_request = model.per_request if model is not None and model.tool is row else None
         kind = None if row.bills_as is None else TokenKind(row.bills_as)
         return UncountedFee(kind=kind, per_request=per_request)
+    for row in rows:
+        if row.is_cheaper_thinking and not deployment.unasked.thinks_hidden:
+            kind = TokenKind(row.bills_as or "")
+            listed = price.rate(kind, input_tokens=0)
+            is_named = any(name.replace("_", "") in row.tools for name in deployment.listed)
+            if listed is not None and not is_named and listed / MTOK < (row.most_call_usd or 0):
+                return UncountedFee(kind=kind, is_dearer=True)
     return None
 
 

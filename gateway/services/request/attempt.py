@@ -422,7 +422,8 @@ class Attempt(Struct, kw_only=True):
             return evidence
         if self.candidate.deployment.unasked.is_router:
             shown -= {OTHER_MODEL}  # its price is flagged as an estimate
-        return replace(evidence, fee=fee_of_shown(shown))
+        # The operator knows that the listed tools cost nothing there.
+        return replace(evidence, fee=fee_of_shown(shown - self.candidate.deployment.listed))
 
     def _as_event(self, outcome: Outcome, settlement: Settlement) -> UsageEvent:
         """Return the initial event completed by outcome, usage, cost and times."""

@@ -38,7 +38,9 @@ from tests.unit.request.test_request_service import (
 from tests.waiting import soon
 
 TEXT = "word " * (LARGE_BYTES // 5 + 1)
-USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
+WORDS = TEXT.count(" ")
+USAGE = {"prompt_tokens": 10, "completion_tokens": WORDS}
+COST_NUSD = 10 * 1_000 + WORDS * 4_000
 LARGE = json.dumps(
     {"model": "m-1", "choices": [{"message": {"content": TEXT}}], "usage": USAGE}
 ).encode()
@@ -92,7 +94,7 @@ async def test_a_large_answer_is_charged_as_a_small_one() -> None:
     on = stage(FakeUpstreamAnswer([LARGE]))
     answered = json.loads((await on.answer(body())).body)
     assert (answered["model"], answered["choices"][0]["message"]["content"]) == ("assistant", TEXT)
-    assert (answered["usage"]["cost_usd"], on.event.cost_nusd) == (0.00003, 30_000)
+    assert (answered["usage"]["cost_usd"], on.event.cost_nusd) == (COST_NUSD / 10**9, COST_NUSD)
 
 
 async def test_a_disconnect_while_a_large_answer_is_read_is_charged_once() -> None:
@@ -113,7 +115,7 @@ async def test_a_disconnect_while_a_large_answer_is_read_is_charged_once() -> No
     assert (on.event.outcome, on.event.usage_source, on.event.cost_nusd) == (
         Outcome.CLIENT_GONE,
         UsageSource.PROVIDER,
-        30_000,
+        COST_NUSD,
     )
 
 
@@ -166,9 +168,11 @@ async def test_large_vectors_of_no_known_form_are_handed_on_and_estimated() -> N
 
 async def test_a_large_answer_of_an_engine_is_put_together_in_the_thread() -> None:
     """Plain requests to an engine are sent as streams."""
-    pieces = [piece(TEXT[: 2**19], made) for made in (1, 2, 2)]
-    on = once(FakeUpstreamAnswer([*pieces, TAIL, DONE]))
+    made = [2**17, 2**18, 3 * 2**17]
+    pieces = [piece(TEXT[: 2**19], count) for count in made]
+    tail = TAIL.replace(b'"completion_tokens":2', b'"completion_tokens":%d' % made[-1])
+    on = once(FakeUpstreamAnswer([*pieces, tail, DONE]))
     answer = await on.answer(body(), factories.deployment(**VLLM, capabilities=frozenset()))
     answered = json.loads(answer.body)
     assert len(answered["choices"][0]["message"]["content"]) == 3 * 2**19
-    assert on.event.usage.output_tokens == 2
+    assert on.event.usage.output_tokens == made[-1]
