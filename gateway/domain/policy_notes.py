@@ -153,6 +153,8 @@ def _on_rounds(deployment: Deployment) -> Iterator[tuple[str, str]]:
         yield "allows", "hard budgets refuse these tools here: they need 'context_window'"
     if deployment.search_model is not None:
         yield "model", "it searches by itself: hard budgets refuse it without 'context_window'"
+    if deployment.unasked.thinks_beyond:
+        yield "model", "no maximum bounds its thinking: hard budgets need 'context_window'"
 
 
 def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:

@@ -100,6 +100,20 @@ _THINKING = re.compile(
     r"gemini-robotics|grok-(?:[4-9]|build)|sonar-deep-research)|^openrouter/"
 )
 _NOT_THINKING = re.compile(r"non-reasoning|-tts|-live|-audio|-transcribe")
+# Providers whose maximum leaves the thinking out, by host, with the models that it counts whole or
+# that do not think. Alibaba's `max_tokens` does not limit the chain of thought, and
+# `max_completion_tokens` limits both with the models from these on (help.aliyun.com/zh/
+# model-studio, OpenAI-compatible chat). SiliconFlow's limits the answer "excluding the
+# chain-of-thought part" (docs.siliconflow.com/en/userguide/capabilities/reasoning). 2026-11-29.
+_WITHOUT_THOUGHTS = r"instruct|coder|embed|rerank|qwen-?2|qwen-(?:max|long|mt)"
+_COUNTED_WHOLE = (
+    r"qwen3\.[7-9]-max|qwen3\.[5-9]-plus|kimi-k2\.[5-9]|kimi-k[3-9]|glm-[5-9]|minimax-m2\.[5-9]|"
+    r"minimax-m[3-9]|deepseek-v[4-9]"
+)
+_THINKING_APART: Mapping[str, re.Pattern[str]] = {
+    "*.aliyuncs.com": re.compile(f"{_WITHOUT_THOUGHTS}|^(?:{_COUNTED_WHOLE})"),
+    "api.siliconflow.*": re.compile(_WITHOUT_THOUGHTS),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +126,8 @@ class Unasked:
     if it charges a picture for more tokens than it takes in the window, and
     `may_hide_dear_pictures` if its name may stand for such a model. `writes_cache` is True if it
     may write to its provider's cache, and `is_router` if it chooses another model to answer.
-    `thinks_hidden` is True if it thinks before it answers, and does not show all of that.
+    `thinks_hidden` is True if it thinks before it answers, and does not show all of that, and
+    `thinks_beyond` if the maximum of its answer may leave the thinking out.
     """
 
     stored: str | None = None
@@ -123,6 +138,7 @@ class Unasked:
     writes_cache: bool = False
     is_router: bool = False
     thinks_hidden: bool = False
+    thinks_beyond: bool = False
 
     @property
     def is_special(self) -> bool:
@@ -130,8 +146,8 @@ class Unasked:
         return self.stored is not None or bool(self.kinds) or self.writes_cache
 
 
-def unasked_of(provider: str, model: str) -> Unasked:
-    """Return the facts about a model of a provider by its name."""
+def unasked_of(provider: str, model: str, *, host: str = "") -> Unasked:
+    """Return the facts about a model of a provider by its name, and by the provider's host."""
     pattern, word = STORED_MODELS.get(provider, ("", ""))
     name = model.lower()
     return Unasked(
@@ -143,6 +159,10 @@ def unasked_of(provider: str, model: str) -> Unasked:
         writes_cache=_writes_cache(provider, model),
         is_router=_fits(model, _ROUTERS.get(provider, ())),
         thinks_hidden=_THINKING.search(name) is not None and _NOT_THINKING.search(name) is None,
+        thinks_beyond=any(
+            fnmatchcase(host, at) and counted.search(name) is None
+            for at, counted in _THINKING_APART.items()
+        ),
     )
 
 

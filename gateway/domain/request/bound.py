@@ -32,6 +32,7 @@ from gateway.domain.request.text_forms import PromptSize
 from gateway.domain.request.unpriced import (
     Unpriced,
     dearest_write_usd_per_mtok,
+    listed_name,
     unbounded_member,
     unbounded_places,
     unpriced_kinds,
@@ -48,6 +49,8 @@ UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 _ELSEWHERE, _TOOLS = frozenset({"remote_media", "stored_state"}), {"hosted_tools", UNKNOWN_TOOLS}
 # Tools of the provider whose results are text; those of any other may be pictures.
 _TEXT_TOOLS = ("filesearch", "toolsearch", "websearch", "xsearch")
+# The place of thinking that the model's provider does not count, and the feature of such members.
+_THINKS, _OTHER_MAXIMUM = "model: thinking", "other_maximum"
 # By this name a deployment lists that its pictures cost no more than their tokens.
 _PICTURES = "image_input"
 
@@ -130,8 +133,11 @@ def bound_of(
             is_relied_on or asked_tokens is None or _is_honoured(facts.operation, deployment)
         ):
             cap_tokens = most_tokens
-        # OpenAI charges rejected predicted tokens as output, on top of the maximum.
-        answer_tokens = (most_tokens + size.predicted_bytes) * facts.answers
+        if facts.thinking is not None or deployment.unasked.thinks_beyond:
+            most_tokens, facts = _with_thinking(most_tokens, facts, deployment)
+        # OpenAI charges rejected predicted tokens as output, on top of the maximum. These are the
+        # `answers`, without the call.
+        answer_tokens = (most_tokens + size.predicted_bytes) * facts.choices * (prompts or 1)
     features = facts.features
     if features:  # nearly no request has one
         features = features - deployment.unsent_features(facts.operation)
@@ -174,6 +180,33 @@ def bound_of(
     ):
         return _with_kinds(bound, facts, features, deployment=deployment, price=price)
     return bound
+
+
+def _with_thinking(
+    most_tokens: int, facts: RequestFacts, deployment: Deployment
+) -> tuple[int, RequestFacts]:
+    """Return the most tokens of an answer with the thinking that its maximum does not bound, and
+    the facts. Without a window nothing may bound it: then they name the member, or the model.
+    """
+    budget, window = facts.thinking, deployment.context_window
+    if deployment.translates(facts.operation) or deployment.provider_facts.is_engine:
+        budget = None  # translations keep it below the maximum, and engines count all tokens
+    if deployment.unasked.thinks_beyond:
+        where = _THINKS
+        more_tokens = window if budget is None else budget.tokens + most_tokens
+    elif budget is None or budget.tokens < most_tokens:
+        return most_tokens, facts
+    else:
+        where, more_tokens = budget.where, window
+    if listed_name(where) in deployment.listed:
+        return most_tokens, facts
+    if more_tokens is not None:
+        return more_tokens if window is None else min(more_tokens, window), facts
+    return most_tokens, replace(
+        facts,
+        features=facts.features | {_OTHER_MAXIMUM},
+        unbounded=facts.unbounded | {where},
+    )
 
 
 def _with_kinds(
