@@ -150,6 +150,8 @@ def bound_of(
         rounds = rounds_of(facts, deployment, price, features=features, is_relied_on=bounds_rounds)
         if window is not None and (rounds.windows > 1 or deployment.search_model is not None):
             prompt_tokens = window  # the results of the tools come on top of the body
+            if deployment.search_model is not None and deployment.search_model.ignores_maximum:
+                answer_tokens = window * facts.answers
         nusd = _nusd_of_rounds(price, prompt_tokens, answer_tokens, rounds)
     else:
         rounds = None

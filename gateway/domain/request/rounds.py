@@ -99,7 +99,10 @@ def rounds_of(
         )
         if model is not None:
             rows.append(_row_of_model(model, deployment, listed))
+        agents = 1 if model is None else model.agents
         return Rounds(
+            windows=agents,
+            answers=agents,
             calls=_most_calls(rows, at) + _calls_of_request(model),
             call_usd=_unlisted_usd(rows, price),
             fee=UncountedFee(kind=None) if has_argument else _uncounted(rows, deployment, model),
@@ -177,17 +180,20 @@ class _Plan:
         self._missing += missing
 
     def add_model(self, model: SearchModels) -> None:
-        """Add the rounds of a model that searches by itself: as many as its provider states, else
-        as many as the deployment holds.
+        """Add the rounds of a model that makes some by itself: as many as its provider states, else
+        as many as the deployment holds. Those of models that search in rounds without end need
+        `hosted_tools: hold`.
         """
         row = _row_of_model(model, self._deployment, self._listed)
         self._rows.append(row)
         if (kind := self._unpriced_kind(row)) is not None:
             self._missing.append(unpriced_model(kind))
-        if model.tool.most_rounds is None:
-            self._held = self._most
-        else:
+        if model.tool.most_rounds is not None:
             self._stated += model.tool.most_rounds
+        elif model.is_unbounded and self._deployment.hosted_tools is not HostedToolsRule.HOLD:
+            self._unbounded = (HostedTool(name="", where=f"model: {self._deployment.model}"), None)
+        else:
+            self._held = self._most
 
     def rounds(self, model: SearchModels | None) -> Rounds:
         """Return the sum."""
