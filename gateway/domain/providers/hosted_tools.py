@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -46,6 +46,7 @@ class ToolFacts:
     `is_counted`: the calls stand in the usage, or in the items of the answer. `most_call_usd` is
     the dearest known fee of one call: 0 for no fee, None if it is unknown. `is_floor`: it is held
     also if a price has a rate of the kind, because the kind has cheaper calls too.
+    `finds_in_body`: its results are parts of the request itself.
     """
 
     tools: tuple[str, ...]
@@ -58,6 +59,7 @@ class ToolFacts:
     is_counted: bool = False
     most_call_usd: Decimal | None = None
     is_floor: bool = False
+    finds_in_body: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -146,6 +148,9 @@ _OPENAI = (
 )
 _OPENAI_TOOLS = "openai 3.57.0, types/responses/tool_param.py, 2026-11-28"
 _OPENAI_PRICES = "developers.openai.com/api/docs/pricing, built-in tools, 2026-11-28"
+# "When new tools are discovered by the model, they are injected at the end of the context window":
+# functions and namespaces of the request, or those of a server that is a tool of its own.
+_OPENAI_FINDS = "developers.openai.com/api/docs/guides/tools-tool-search, 2026-11-29"
 # "When using Chat Completions, the model always retrieves information from the web before
 # responding to your query."
 _OPENAI_SEARCH = "developers.openai.com/api/docs/guides/tools-web-search (chat), 2026-11-28"
@@ -204,7 +209,11 @@ _OPENAI_RESPONSES = ToolsAt(
         ),
         _openai_tool(CODE_INTERPRETER, kind="code_interpreter", usd=Decimal("0.03")),
         _openai_tool("imagegeneration", kind="image_generation", source=_OPENAI),
-        _openai_tool("mcp", "toolsearch", usd=_NO_FEE, source=_OPENAI),
+        _openai_tool("mcp", usd=_NO_FEE, source=_OPENAI),
+        replace(
+            _openai_tool("toolsearch", usd=_NO_FEE, source=f"{_OPENAI}; {_OPENAI_FINDS}"),
+            finds_in_body=True,
+        ),
         ToolFacts(  # a stored prompt may have any of these
             tools=("prompt",),
             reads_again=None,

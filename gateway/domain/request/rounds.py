@@ -49,7 +49,8 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     price does not list, and `unpriced` the first fee that neither states. `members` are the
     request's own members to set, `uses` the bound of each tool by its place in the list.
     `left_out` are not sent. `unbounded` is the tool for which nothing bounds the rounds; then
-    `most_rounds` is the bound that its provider states.
+    `most_rounds` is the bound that its provider states. `finds_in_body`: the rounds read nothing
+    but parts of the request and of the answer.
     """
 
     windows: int = 1
@@ -63,6 +64,7 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     most_rounds: int | None = None
     fee: UncountedFee | None = None
     missing: tuple[Unpriced, ...] = ()
+    finds_in_body: bool = False
 
     @property
     def changes_body(self) -> bool:
@@ -222,6 +224,8 @@ class _Plan:
             most_rounds=most,
             fee=_uncounted(self._rows, self._deployment, model),
             missing=tuple(self._missing),
+            finds_in_body=model is None
+            and all(row.finds_in_body or row.reads_again is False for row in self._rows),
         )
 
     def _missing_fees(self, tool: HostedTool, row: ToolFacts) -> tuple[Unpriced, ...]:
