@@ -18,7 +18,14 @@ from gateway.domain.budgets.budgets import BudgetPeriod, BudgetRule, BudgetScope
 from gateway.domain.money import plain_usd
 from gateway.domain.operation import CONVERSATIONS, Operation
 from gateway.domain.places.regions import ANY, KNOWN, UNKNOWN, UNPLACED
-from gateway.domain.policy.policy import Deployment, Policy, ResidencyRule, Route, Team
+from gateway.domain.policy.policy import (
+    Deployment,
+    HostedToolsRule,
+    Policy,
+    ResidencyRule,
+    Route,
+    Team,
+)
 from gateway.domain.pricing.tokens import TokenKind
 from gateway.domain.providers.known_hosts import known_place
 from gateway.domain.providers.place_prices import premium_at
@@ -142,17 +149,31 @@ def _on_deployments(policy: Policy) -> Iterator[Note]:
             yield ("deployments", at, "name"), f"no route uses deployment '{name}'"
         for field, message in (*_on_place(deployment), *_on_price(deployment)):
             yield ("deployments", at, field), message
-        if has_hard and deployment.context_window is None:
+        if has_hard:
             for field, message in _on_rounds(deployment):
                 yield ("deployments", at, field), message
 
 
 def _on_rounds(deployment: Deployment) -> Iterator[tuple[str, str]]:
-    """Yield notes on a deployment without a context window whose requests a hard budget refuses."""
+    """Yield notes on a deployment whose requests a hard budget refuses."""
+    model = deployment.search_model
+    if (
+        model is not None
+        and model.is_unbounded
+        and deployment.hosted_tools is not HostedToolsRule.HOLD
+    ):
+        yield (
+            "model",
+            "nothing bounds its rounds: hard budgets refuse it without 'hosted_tools: hold'",
+        )
+    if deployment.context_window is not None:
+        return
     if "hosted_tools" in deployment.allows:
         yield "allows", "hard budgets refuse these tools here: they need 'context_window'"
-    if deployment.search_model is not None:
+    if model is not None:
         yield "model", "it searches by itself: hard budgets refuse it without 'context_window'"
+    if deployment.unasked.thinks_beyond:
+        yield "model", "no maximum bounds its thinking: hard budgets need 'context_window'"
 
 
 def _on_place(deployment: Deployment) -> Iterator[tuple[str, str]]:

@@ -3,8 +3,9 @@
 Each endpoint honours exactly one maximum, which the address names. It ignores every other member,
 as compatible servers do. It answers each prompt of a list `n` times. One byte is one token, and a
 picture costs as much as a provider charges for a large one. It may read a text in one of Unicode's
-normal forms, and reads a query again with each document. Tools are written into the prompt as
-indented JSON, and rejected predicted tokens are billed. Its ledger has its bills.
+normal forms, and reads a query again with each document. `thinks` thinks as Claude between tools:
+a budget that is not below the maximum makes the window the maximum. Tools are written into the
+prompt as indented JSON, and rejected predicted tokens are billed. Its ledger has its bills.
 """
 
 from __future__ import annotations
@@ -129,10 +130,17 @@ def _bill(path: str, body: dict[str, Any], modes: list[str]) -> Bill:
     each = asked if isinstance(asked, int) and asked > 0 else (window or UNBOUNDED)
     if window is not None:
         each = min(each, window)
+    if "thinks" in modes and _budget(body) >= each:
+        each = WINDOW
     each += _tokens((body.get("prediction") or {}).get("content", ""))
     others = [body.get(name) or 1 for name in OTHER_CHOICES]
     times = max(body.get("n") or 1, body.get("best_of") or 1, *others)
     return Bill(path, body, sum(read), each * times * len(prompts))
+
+
+def _budget(body: dict[str, Any]) -> int:
+    """Return the budget of thinking, 0 without one."""
+    return int((body.get("thinking") or {}).get("budget_tokens") or 0)
 
 
 def _prompts(path: str, body: dict[str, Any]) -> list[Any]:

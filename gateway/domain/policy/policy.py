@@ -27,7 +27,14 @@ from gateway.domain.policy.listed_members import bounded_members
 from gateway.domain.policy.unlisted import REFUSE_UNLISTED, Unlisted
 from gateway.domain.pricing.pricing import Price
 from gateway.domain.pricing.selfhost import BilledHours, GpuRate
-from gateway.domain.providers.facts import Facts, Known, facts_of, known_of, provider_facts_of
+from gateway.domain.providers.facts import (
+    Facts,
+    Known,
+    facts_of,
+    host_of,
+    known_of,
+    provider_facts_of,
+)
 from gateway.domain.providers.hosted_tools import SearchModels, search_model
 from gateway.domain.providers.known_hosts import Statement
 from gateway.domain.providers.own_members import StreamUsage, asked_for
@@ -291,7 +298,8 @@ class Deployment:
         object.__setattr__(self, "provider_facts", facts)
         object.__setattr__(self, "hides_cache", self.prompt_cache is PromptCache.SHARED)
         object.__setattr__(self, "search_model", searches)
-        object.__setattr__(self, "unasked", unasked_of(facts.name, self.model))
+        unasked = unasked_of(facts.name, self.model, host=host_of(self.base_url))
+        object.__setattr__(self, "unasked", unasked)
         object.__setattr__(self, "address", base if has_all else base + facts.base_path)
         object.__setattr__(self, "salted", _salted(facts, self.prompt_cache))
         bounded = {one: bounded_members(facts.name, one) | self.listed for one in self.native}

@@ -25,6 +25,7 @@ KIND_OF_LIFETIME: Mapping[str, TokenKind] = {
 }
 KNOWN_LIFETIMES = KIND_OF_LIFETIME.keys()
 WRITE_KINDS = tuple(dict.fromkeys(KIND_OF_LIFETIME.values()))  # the shortest first
+ALL_WRITES = frozenset(WRITE_KINDS)
 # "5-minute cache write tokens are 1.25 times the base input tokens price. 1-hour cache write tokens
 # are 2 times the base input tokens price" (platform.claude.com/docs/en/build-with-claude/
 # prompt-caching, 2026-11-28). OpenAI's list has its 30 minutes, and no figure for twelve hours.
@@ -40,6 +41,14 @@ _LONGEST = (
     (ANY_LIFETIME, TokenKind.CACHE_WRITE_1H),
     ("30m", TokenKind.CACHE_WRITE_30M),
 )
+
+
+def written_kinds(lifetimes: Iterable[str]) -> frozenset[TokenKind]:
+    """Return the kinds of the writes for the asked lifetimes: all of them for one that no schema
+    names.
+    """
+    asked = {KIND_OF_LIFETIME.get(one) for one in lifetimes}
+    return ALL_WRITES if None in asked else frozenset(one for one in asked if one is not None)
 
 
 def longest_kind(lifetimes: Iterable[str]) -> TokenKind | None:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from gateway.domain.money import EXACT
 from gateway.domain.places.regions import OTHER_PLACE
-from gateway.domain.pricing.cache_writes import FACTORS, stated_write_usd_per_mtok
+from gateway.domain.pricing.cache_writes import ALL_WRITES, FACTORS, stated_write_usd_per_mtok
 from gateway.domain.pricing.tokens import (
     CALL_KINDS,
     INPUT_KINDS,
@@ -209,6 +209,43 @@ class Price:
         return DearestRate(
             input_nusd, output_nusd, call_nusd, per, len({rate.kind for rate in self.rates}) // 2
         )
+
+    def billable(
+        self, input_tokens: int, *, writes: frozenset[TokenKind], has_tiers: bool
+    ) -> Price:
+        """Return the price with the rates that a request of at most `input_tokens` may be billed,
+        for its hold. `writes` are the kinds of its writes to a cache, and `has_tiers` is False if
+        the standard tier serves it.
+        """
+        reached = max(start for start in self._contexts if start <= input_tokens)
+        key = (reached, writes, has_tiers)
+        found = self._billable.get(key)
+        if found is None:
+            places = tuple((geo, price._only(*key)) for geo, price in self.elsewhere)
+            found = self._billable[key] = replace(self._only(*key), elsewhere=places)
+        return found
+
+    def _only(self, input_tokens: int, writes: frozenset[TokenKind], has_tiers: bool) -> Price:
+        """Return the price without the rates that cannot be billed, under the id of the whole."""
+        rates = tuple(
+            rate
+            for rate in self.rates
+            if rate.from_input_tokens <= input_tokens
+            and (rate.kind in writes or rate.kind not in ALL_WRITES)
+            and (has_tiers or rate.service_tier is None)
+        )
+        return replace(self, rates=rates, part_of=self.price_id)
+
+    @cached_property
+    def _contexts(self) -> frozenset[int]:
+        """Return the input tokens from which some rates begin."""
+        prices = (self, *(price for _, price in self.elsewhere))
+        return frozenset(rate.from_input_tokens for one in prices for rate in one.rates) | {0}
+
+    @cached_property
+    def _billable(self) -> dict[tuple[int, frozenset[TokenKind], bool], Price]:
+        """Return the prices that `billable` made: few, as contexts are."""
+        return {}
 
     @cached_property
     def with_stated_writes(self) -> Price:

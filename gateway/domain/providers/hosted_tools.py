@@ -48,6 +48,7 @@ class ToolFacts:
     also if a price has a rate of the kind, because the kind has cheaper calls too.
     `is_cheaper_thinking`: models that think pay the cheaper calls' fee, all others this one.
     `is_made_at_once`: one fee is due before the model decides if it calls the tool.
+    `finds_in_body`: its results are parts of the request itself.
     """
 
     tools: tuple[str, ...]
@@ -62,6 +63,7 @@ class ToolFacts:
     is_floor: bool = False
     is_cheaper_thinking: bool = False
     is_made_at_once: bool = False
+    finds_in_body: bool = False
 
     @property
     def is_free(self) -> bool:
@@ -107,17 +109,23 @@ class ToolsAt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchModels:
-    """Models that search by themselves, in each request.
+    """Models that search, or work in rounds with each other, by themselves in each request.
 
     `models` are patterns of their names; `providers` is empty for every provider that is not
-    self-hosted. `per_request` is the number of calls that each request is billed, None if nothing
-    states it.
+    self-hosted, but for those of `elsewhere`. `per_request` is the number of calls that each
+    request is billed, None if nothing states it. `agents` is the most of them that the provider
+    states, each with a window and an answer of its own. `is_unbounded`: no page states the most
+    rounds. `ignores_maximum`: no maximum of the request bounds an answer.
     """
 
     models: tuple[str, ...]
     tool: ToolFacts
     providers: frozenset[str] = frozenset()
     per_request: int | None = None
+    elsewhere: frozenset[str] = frozenset()
+    agents: int = 1
+    is_unbounded: bool = False
+    ignores_maximum: bool = False
 
 
 # The version behind a type, folded: `web_search_preview_2025_03_11`, `bash_20250124`.
@@ -144,6 +152,9 @@ _OPENAI = (
 )
 _OPENAI_TOOLS = "openai 3.57.0, types/responses/tool_param.py, 2026-11-28"
 _OPENAI_PRICES = "developers.openai.com/api/docs/pricing, built-in tools, 2026-11-28"
+# "When new tools are discovered by the model, they are injected at the end of the context window":
+# functions and namespaces of the request, or those of a server that is a tool of its own.
+_OPENAI_FINDS = "developers.openai.com/api/docs/guides/tools-tool-search, 2026-11-29"
 # "When using Chat Completions, the model always retrieves information from the web before
 # responding to your query."
 _OPENAI_SEARCH = "developers.openai.com/api/docs/guides/tools-web-search (chat), 2026-11-28"
@@ -208,7 +219,11 @@ _OPENAI_RESPONSES = ToolsAt(
             CODE_INTERPRETER, kind="code_interpreter", usd=Decimal("0.03"), is_made_at_once=True
         ),
         _openai_tool("imagegeneration", kind="image_generation", source=_OPENAI),
-        _openai_tool("mcp", "toolsearch", usd=_NO_FEE, source=_OPENAI),
+        _openai_tool("mcp", usd=_NO_FEE, source=_OPENAI),
+        replace(
+            _openai_tool("toolsearch", usd=_NO_FEE, source=f"{_OPENAI}; {_OPENAI_FINDS}"),
+            finds_in_body=True,
+        ),
         ToolFacts(  # a stored prompt may have any of these
             tools=("prompt",),
             reads_again=None,
@@ -456,7 +471,38 @@ TOOLS: Mapping[tuple[str, Operation], ToolsAt] = {
 }
 # "Total cost per query = Token costs + Request fee (varies by search context size)".
 _PERPLEXITY = "docs.perplexity.ai/getting-started/pricing; genai-prices 0.2.3, 2026-11-28"
+# "low / medium: 4 agents, high / xhigh: 16 agents"; the tokens of all are billed, over rounds that
+# no page counts, and `max_tokens` is not supported. A prompt of 40 tokens was billed as 39,263 and
+# 9,997 of output (docs.apiyi.com/en/api-capabilities/grok/multi-agent.md).
+_AGENTS = (
+    "openrouter.ai/x-ai/grok-4.20-multi-agent; "
+    "docs.x.ai/developers/model-capabilities/text/multi-agent, 2026-11-29"
+)
+_RESEARCH = (
+    "docs.perplexity.ai/getting-started/pricing; openrouter.ai/openai/o3-deep-research, 2026-11-29"
+)
 SEARCH_MODELS = (
+    SearchModels(
+        models=("*multi-agent*", "*grok-*-heavy*"),
+        tool=ToolFacts(
+            tools=("",),
+            reads_again=True,
+            is_counted=True,
+            most_call_usd=_NO_FEE,
+            source=_AGENTS,
+        ),
+        agents=16,
+        is_unbounded=True,
+        ignores_maximum=True,
+    ),
+    # OpenAI itself bounds these by the tools that a request must have.
+    SearchModels(
+        elsewhere=frozenset({"openai", "azure_openai"}),
+        models=("*deep-research*", "openrouter/fusion*"),
+        tool=ToolFacts(tools=("",), reads_again=True, bills_as="web_search", source=_RESEARCH),
+        is_unbounded=True,
+        ignores_maximum=True,
+    ),
     SearchModels(
         providers=frozenset({"openai", "azure_openai"}),
         models=("*-search-preview*", "*-search-api*"),
@@ -476,10 +522,6 @@ SEARCH_MODELS = (
         providers=frozenset({"groq"}),
         models=("*compound*",),
         tool=_GROQ_CHAT.rows[0],
-    ),
-    SearchModels(
-        models=("sonar-deep-research*", "perplexity/sonar-deep-research*"),
-        tool=ToolFacts(tools=("",), reads_again=None, bills_as="web_search", source=_PERPLEXITY),
     ),
     SearchModels(
         models=("sonar", "sonar-*", "perplexity/sonar*"),
@@ -502,9 +544,13 @@ def tools_at(provider: str, operation: Operation) -> ToolsAt:
 
 
 def search_model(provider: str, model: str) -> SearchModels | None:
-    """Return the entry of a model that searches by itself; None for any other model."""
+    """Return the entry of a model that searches, or works in rounds, by itself; None for any other
+    model.
+    """
     for entry in SEARCH_MODELS:
         is_there = not entry.providers or provider in entry.providers
-        if is_there and any(fnmatchcase(model, pattern) for pattern in entry.models):
+        if provider in entry.elsewhere or not is_there:
+            continue
+        if any(fnmatchcase(model.lower(), pattern) for pattern in entry.models):
             return entry
     return None

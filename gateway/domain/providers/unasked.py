@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fnmatch import fnmatchcase
 
@@ -74,6 +74,10 @@ _OLDER = re.compile(
     r"(?:openai/)?(?:gpt-[34]|gpt-5(?:\.[0-5])?(?:$|[^.0-9])|gpt-oss|chatgpt-4|o[134](?:$|-)|"
     r"codex-mini|computer-use-preview|babbage|davinci)"
 )
+# Claude writes to a cache if a request has a `cache_control`, at Bedrock a `cachePoint`, and never
+# unasked (platform.claude.com/docs/en/build-with-claude/prompt-caching; docs.aws.amazon.com/
+# bedrock/latest/userguide/prompt-caching.html, 2026-11-29).
+_MARKING = frozenset({"bedrock", "vertex"})
 # Models that choose another one, which is then billed:
 # openrouter.ai/docs/guides/routing/routers/auto-router, "you pay the rate of the selected model";
 # learn.microsoft.com/azure/foundry/openai/concepts/model-router;
@@ -100,6 +104,20 @@ _THINKING = re.compile(
     r"gemini-robotics|grok-(?:[4-9]|build)|sonar-deep-research)|^openrouter/"
 )
 _NOT_THINKING = re.compile(r"non-reasoning|-tts|-live|-audio|-transcribe")
+# Providers whose maximum leaves the thinking out, by host, with the models that it counts whole or
+# that do not think. Alibaba's `max_tokens` does not limit the chain of thought, and
+# `max_completion_tokens` limits both with the models from these on (help.aliyun.com/zh/
+# model-studio, OpenAI-compatible chat). SiliconFlow's limits the answer "excluding the
+# chain-of-thought part" (docs.siliconflow.com/en/userguide/capabilities/reasoning). 2026-11-29.
+_WITHOUT_THOUGHTS = r"instruct|coder|embed|rerank|qwen-?2|qwen-(?:max|long|mt)"
+_COUNTED_WHOLE = (
+    r"qwen3\.[7-9]-max|qwen3\.[5-9]-plus|kimi-k2\.[5-9]|kimi-k[3-9]|glm-[5-9]|minimax-m2\.[5-9]|"
+    r"minimax-m[3-9]|deepseek-v[4-9]"
+)
+_THINKING_APART: Mapping[str, re.Pattern[str]] = {
+    "*.aliyuncs.com": re.compile(f"{_WITHOUT_THOUGHTS}|^(?:{_COUNTED_WHOLE})"),
+    "api.siliconflow.*": re.compile(_WITHOUT_THOUGHTS),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +130,10 @@ class Unasked:
     if it charges a picture for more tokens than it takes in the window, and
     `may_hide_dear_pictures` if its name may stand for such a model. `writes_cache` is True if it
     may write to its provider's cache, and `is_router` if it chooses another model to answer.
-    `thinks_hidden` is True if it thinks before it answers, and does not show all of that.
+    `thinks_hidden` is True if it thinks before it answers, and does not show all of that, and
+    `thinks_beyond` if the maximum of its answer may leave the thinking out. `writes_if_marked`: its
+    provider writes to the cache only those parts that a request marks, at rates of their own.
+    `is_special`: a plain request may have effects that it does not ask for, or kinds without them.
     """
 
     stored: str | None = None
@@ -123,15 +144,20 @@ class Unasked:
     writes_cache: bool = False
     is_router: bool = False
     thinks_hidden: bool = False
+    thinks_beyond: bool = False
+    writes_if_marked: bool = False
+    is_special: bool = field(init=False, repr=False, compare=False)
 
-    @property
-    def is_special(self) -> bool:
-        """Return True if a plain request may have effects that it does not ask for."""
-        return self.stored is not None or bool(self.kinds) or self.writes_cache
+    def __post_init__(self) -> None:
+        """Note whether the kinds of a plain request matter: each one asks."""
+        is_special = bool(
+            self.stored is not None or self.kinds or self.writes_cache or self.writes_if_marked
+        )
+        object.__setattr__(self, "is_special", is_special)
 
 
-def unasked_of(provider: str, model: str) -> Unasked:
-    """Return the facts about a model of a provider by its name."""
+def unasked_of(provider: str, model: str, *, host: str = "") -> Unasked:
+    """Return the facts about a model of a provider by its name, and by the provider's host."""
     pattern, word = STORED_MODELS.get(provider, ("", ""))
     name = model.lower()
     return Unasked(
@@ -141,8 +167,13 @@ def unasked_of(provider: str, model: str) -> Unasked:
         may_hide_dear_pictures=_is_hidden(provider, name),
         hears=_fits(name, _HEARING.get(provider, _HEARING_ANYWHERE)),
         writes_cache=_writes_cache(provider, model),
+        writes_if_marked=_writes_if_marked(provider, name),
         is_router=_fits(model, _ROUTERS.get(provider, ())),
         thinks_hidden=_THINKING.search(name) is not None and _NOT_THINKING.search(name) is None,
+        thinks_beyond=any(
+            fnmatchcase(host, at) and counted.search(name) is None
+            for at, counted in _THINKING_APART.items()
+        ),
     )
 
 
@@ -151,6 +182,11 @@ def _writes_cache(provider: str, model: str) -> bool:
     if provider == "openrouter" and "/" in model and not model.startswith("openai/"):
         return False
     return provider in _WRITING and _OLDER.match(model) is None
+
+
+def _writes_if_marked(provider: str, name: str) -> bool:
+    """Return True if a model writes nothing to its provider's cache without a mark."""
+    return provider == "anthropic" or (provider in _MARKING and "claude" in name)
 
 
 def _is_hidden(provider: str, name: str) -> bool:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gateway.domain.operation import PAIRING, WITHOUT_OUTPUT, Operation
 from gateway.domain.policy.policy import Deployment, Route
 from gateway.domain.policy.request_fields import UNKNOWN_TOOLS
-from gateway.domain.pricing.cache_writes import SHORTEST_LIFETIME
+from gateway.domain.pricing.cache_writes import ALL_WRITES, SHORTEST_LIFETIME, written_kinds
 from gateway.domain.pricing.pricing import (
     MOST_NUSD,
     Price,
@@ -32,6 +32,7 @@ from gateway.domain.request.text_forms import PromptSize
 from gateway.domain.request.unpriced import (
     Unpriced,
     dearest_write_usd_per_mtok,
+    listed_name,
     unbounded_member,
     unbounded_places,
     unpriced_kinds,
@@ -48,6 +49,10 @@ UNSEEN_PROMPT = frozenset({"stored_state", "hosted_tools", "remote_media"})
 _ELSEWHERE, _TOOLS = frozenset({"remote_media", "stored_state"}), {"hosted_tools", UNKNOWN_TOOLS}
 # Tools of the provider whose results are text; those of any other may be pictures.
 _TEXT_TOOLS = ("filesearch", "toolsearch", "websearch", "xsearch")
+# The place of thinking that the model's provider does not count, and the feature of such members.
+_THINKS, _OTHER_MAXIMUM = "model: thinking", "other_maximum"
+# By this name a deployment lists that no service tier costs more than the standard one.
+_TIER = "service_tier"
 # By this name a deployment lists that its pictures cost no more than their tokens.
 _PICTURES = "image_input"
 
@@ -121,17 +126,19 @@ def bound_of(
         answer_tokens, is_capped = 0, True
     else:
         most_tokens = asked_tokens or _cap(route, deployment)
-        is_capped = most_tokens is not None
         if most_tokens is None:
-            most_tokens = window or UNBOUNDED_OUTPUT_TOKENS
-        elif window is not None and most_tokens > window:
-            most_tokens = window
-        if is_capped and (
-            is_relied_on or asked_tokens is None or _is_honoured(facts.operation, deployment)
-        ):
-            cap_tokens = most_tokens
-        # OpenAI charges rejected predicted tokens as output, on top of the maximum.
-        answer_tokens = (most_tokens + size.predicted_bytes) * facts.answers
+            most_tokens, is_capped = window or UNBOUNDED_OUTPUT_TOKENS, False
+        else:
+            is_capped = True
+            if window is not None and most_tokens > window:
+                most_tokens = window
+            if is_relied_on or asked_tokens is None or _is_honoured(facts.operation, deployment):
+                cap_tokens = most_tokens
+        if facts.thinking is not None or deployment.unasked.thinks_beyond:
+            most_tokens, facts = _with_thinking(most_tokens, facts, deployment)
+        # OpenAI charges rejected predicted tokens as output, on top of the maximum. These are the
+        # `answers`, without the call.
+        answer_tokens = (most_tokens + size.predicted_bytes) * facts.choices * (prompts or 1)
     features = facts.features
     if features:  # nearly no request has one
         features = features - deployment.unsent_features(facts.operation)
@@ -143,7 +150,11 @@ def bound_of(
     ):
         rounds = rounds_of(facts, deployment, price, features=features, is_relied_on=bounds_rounds)
         if window is not None and (rounds.windows > 1 or deployment.search_model is not None):
-            prompt_tokens = window  # the results of the tools come on top of the body
+            # The results of the tools come on top of the body, or again from it.
+            seen_tokens = 2 * prompt_tokens + answer_tokens
+            prompt_tokens = min(window, seen_tokens) if rounds.finds_in_body else window
+            if deployment.search_model is not None and deployment.search_model.ignores_maximum:
+                answer_tokens = window * facts.answers
         nusd = _nusd_of_rounds(price, prompt_tokens, answer_tokens, rounds)
     else:
         rounds = None
@@ -176,6 +187,33 @@ def bound_of(
     return bound
 
 
+def _with_thinking(
+    most_tokens: int, facts: RequestFacts, deployment: Deployment
+) -> tuple[int, RequestFacts]:
+    """Return the most tokens of an answer with the thinking that its maximum does not bound, and
+    the facts. Without a window nothing may bound it: then they name the member, or the model.
+    """
+    budget, window = facts.thinking, deployment.context_window
+    if deployment.translates(facts.operation) or deployment.provider_facts.is_engine:
+        budget = None  # translations keep it below the maximum, and engines count all tokens
+    if deployment.unasked.thinks_beyond:
+        where = _THINKS
+        more_tokens = window if budget is None else budget.tokens + most_tokens
+    elif budget is None or budget.tokens < most_tokens:
+        return most_tokens, facts
+    else:
+        where, more_tokens = budget.where, window
+    if listed_name(where) in deployment.listed:
+        return most_tokens, facts
+    if more_tokens is not None:
+        return more_tokens if window is None else min(more_tokens, window), facts
+    return most_tokens, replace(
+        facts,
+        features=facts.features | {_OTHER_MAXIMUM},
+        unbounded=facts.unbounded | {where},
+    )
+
+
 def _with_kinds(
     bound: Bound,
     facts: RequestFacts,
@@ -200,7 +238,13 @@ def _with_kinds(
     if deployment.is_self_hosted:
         return replace(bound, nusd=min(ceil(bound.nusd * times), MOST_NUSD))
     read_tokens = bound.input_tokens * (1 if rounds is None else rounds.windows)
-    nusd = bound.nusd
+    is_marked = deployment.unasked.writes_if_marked
+    price = price.billable(
+        read_tokens,
+        writes=written_kinds(facts.cache_lifetimes) if is_marked else ALL_WRITES,
+        has_tiers=_TIER not in deployment.listed or any(one.startswith(_TIER) for one in features),
+    )
+    nusd = _nusd_of_rounds(price, bound.input_tokens, bound.output_tokens, rounds or Rounds())
     if _has_dear_pictures(deployment, price) and _may_show(facts, features):
         more_tokens = read_tokens * (DEAR_PICTURE_FACTOR - 1)
         nusd += hold_nusd(price, input_bound_tokens=more_tokens, output_bound_tokens=0)

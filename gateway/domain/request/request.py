@@ -50,6 +50,13 @@ class HostedTool(Struct, frozen=True, kw_only=True, gc=False):
         return self.index is not None or self.member is not None
 
 
+class ThinkingBudget(Struct, frozen=True, gc=False):
+    """The most tokens of thinking that a request states, and the place of the member."""
+
+    tokens: int
+    where: str
+
+
 class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     """The fields of a request body that the gateway reads; all others pass through unchanged.
 
@@ -71,6 +78,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     `request_fields.WITHOUT_BOUND`.
     `unlisted_parts` are members and values below the top level that no schema lists, as
     `stream_options.x`. `calls_undeclared`: earlier turns call tools, and the request declares none.
+    `thinking` is its largest budget of thinking.
     """
 
     operation: Operation
@@ -101,6 +109,7 @@ class RequestFacts(Struct, frozen=True, kw_only=True, gc=False):
     maybe_sound: str = ""
     unbounded: frozenset[str] = frozenset()
     calls_undeclared: bool = False
+    thinking: ThinkingBudget | None = None
 
     @property
     def answers(self) -> int:

@@ -51,6 +51,7 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     `left_out` are not sent. `unbounded` is the tool for which nothing bounds the rounds; then
     `most_rounds` is the bound that its provider states. `made` are the names of the counts of
     which one is billed before the model decides: OpenAI makes a container that no call may use.
+    `finds_in_body`: the rounds read nothing but parts of the request and of the answer.
     """
 
     windows: int = 1
@@ -65,6 +66,7 @@ class Rounds(Struct, frozen=True, kw_only=True, gc=False):
     fee: UncountedFee | None = None
     missing: tuple[Unpriced, ...] = ()
     made: tuple[str, ...] = ()
+    finds_in_body: bool = False
 
     def with_made(self, calls: Mapping[str, int]) -> Mapping[str, int]:
         """Return the calls that an answer shows, with those that are billed if it shows none."""
@@ -105,7 +107,10 @@ def rounds_of(
         )
         if model is not None:
             rows.append(_row_of_model(model, deployment, listed))
+        agents = 1 if model is None else model.agents
         return Rounds(
+            windows=agents,
+            answers=agents,
             calls=_most_calls(rows, at) + _calls_of_request(model),
             call_usd=_unlisted_usd(rows, price),
             fee=UncountedFee(kind=None)
@@ -186,17 +191,20 @@ class _Plan:
         self._missing += missing
 
     def add_model(self, model: SearchModels) -> None:
-        """Add the rounds of a model that searches by itself: as many as its provider states, else
-        as many as the deployment holds.
+        """Add the rounds of a model that makes some by itself: as many as its provider states, else
+        as many as the deployment holds. Those of models that search in rounds without end need
+        `hosted_tools: hold`.
         """
         row = _row_of_model(model, self._deployment, self._listed)
         self._rows.append(row)
         if (kind := self._unpriced_kind(row)) is not None:
             self._missing.append(unpriced_model(kind))
-        if model.tool.most_rounds is None:
-            self._held = self._most
-        else:
+        if model.tool.most_rounds is not None:
             self._stated += model.tool.most_rounds
+        elif model.is_unbounded and self._deployment.hosted_tools is not HostedToolsRule.HOLD:
+            self._unbounded = (HostedTool(name="", where=f"model: {self._deployment.model}"), None)
+        else:
+            self._held = self._most
 
     def rounds(self, model: SearchModels | None) -> Rounds:
         """Return the sum."""
@@ -226,6 +234,8 @@ class _Plan:
             fee=_uncounted(self._rows, self._deployment, model, self._price),
             missing=tuple(self._missing),
             made=_made(self._rows),
+            finds_in_body=model is None
+            and all(row.finds_in_body or row.reads_again is False for row in self._rows),
         )
 
     def _missing_fees(self, tool: HostedTool, row: ToolFacts) -> tuple[Unpriced, ...]:

@@ -211,7 +211,7 @@ def _unbounded(account: Account, bound: Bound, deployment: Deployment) -> Unboun
             listed_as=None if fee is None else fee.listed_as,
         )
         + needs,
-        param=tool.member or "tools",
+        param="model" if tool.where.startswith("model: ") else tool.member or "tools",
     )
 
 

@@ -106,6 +106,19 @@ EFFECTS: Mapping[str, Effect] = {
 }
 # Members that the readers of OpenAI's dialect count, whatever the operation.
 COUNTED = frozenset({"n", "best_of", "n_cmpl"})
+# Members that state a budget of thinking, with the members of an object that do. A maximum above
+# the budget includes it. Beside a smaller one the budget may count: with tools and interleaved
+# thinking, Claude's may be above it, and then the context window is the limit
+# (docs.anthropic.com/en/docs/build-with-claude/extended-thinking; AWS says the same of Bedrock).
+# OpenRouter hands `reasoning.max_tokens` on to Claude (openrouter.ai/docs/use-cases/
+# reasoning-tokens). An engine counts all tokens that it draws. 2026-11-29.
+THINKING_BUDGETS: Mapping[str, tuple[str, ...]] = {
+    "reasoning": ("max_tokens",),
+    "reasoning_budget_tokens": (),
+    "thinking": ("budget_tokens", "token_budget"),
+    "thinking_budget": (),
+    "thinking_token_budget": (),
+}
 # Members with input whose size the body does not show: an earlier prompt, encoded pictures or
 # tensors, a conversation in another engine's form. The prompt then counts as the context window.
 ELSEWHERE = frozenset({"session_params", "images", "previous_input_messages", "prompt_embeds"})

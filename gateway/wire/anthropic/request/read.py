@@ -20,7 +20,6 @@ from gateway.domain.policy.request_fields import (
     UNKNOWN_FIELDS,
     tier_feature,
 )
-from gateway.domain.providers.members.effects import ELSEWHERE
 from gateway.domain.providers.unasked import PREVIOUS
 from gateway.domain.request.request import RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
@@ -35,7 +34,7 @@ from gateway.wire.anthropic.request.tools import Tools, feature_of, read_tools
 from gateway.wire.members import MalformedJson, decode_members, locate
 from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.hosted import round_limits
-from gateway.wire.openai.request.needs import Needs
+from gateway.wire.openai.request.needs import SIZES, Needs
 from gateway.wire.openai.request.unlisted_parts import unlisted_parts
 from gateway.wire.widened_text import grown_sizes, may_grow
 
@@ -132,6 +131,7 @@ def _read(body: bytes) -> RequestBody:
         sound=needs.sound,
         maybe_sound=needs.maybe_sound,
         unbounded=frozenset(needs.unbounded),
+        thinking=needs.thinking,
         round_limits=round_limits(members) if needs.hosted else (),
         unlisted_parts=unlisted_parts(members),
         grown=grown_sizes(body, partial(size_of_body, tools=tools, is_sized=needs.is_sized))
@@ -176,8 +176,8 @@ def _note_names(members: Mapping[str, msgspec.Raw], needs: Needs) -> None:
                     needs.stored.add(name)  # only the ids of responses are known to the ledger
         elif name not in KNOWN_MEMBERS:
             unknown.append(name)
-        if name in ELSEWHERE:
-            needs.is_sized = False
+        if name in SIZES:
+            needs.note_size(name, value)
     if unknown:
         needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))
 

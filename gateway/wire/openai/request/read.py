@@ -21,7 +21,6 @@ from gateway.domain.policy.request_fields import (
     UNKNOWN_FIELDS,
     tier_feature,
 )
-from gateway.domain.providers.members.effects import ELSEWHERE
 from gateway.domain.providers.unasked import PREVIOUS
 from gateway.domain.request.request import HostedTool, RequestBody, RequestFacts
 from gateway.errors import InvalidRequest
@@ -30,7 +29,7 @@ from gateway.wire.members import MalformedJson, decode_members, locate, replace
 from gateway.wire.openai.request import media, member_names
 from gateway.wire.openai.request.fast_path import PROMPTS, Fields, is_text, read_plain
 from gateway.wire.openai.request.hosted import round_limits
-from gateway.wire.openai.request.needs import Needs
+from gateway.wire.openai.request.needs import SIZES, Needs
 from gateway.wire.openai.request.size import (
     OTHER_CHOICES,
     PROMPTS_IN,
@@ -169,6 +168,7 @@ def _with_needs(
         sound=needs.sound,
         maybe_sound=needs.maybe_sound,
         unbounded=frozenset(needs.unbounded),
+        thinking=needs.thinking,
     )
 
 
@@ -276,8 +276,8 @@ def _note_names(
                     needs.stored.add(name)  # only the ids of responses are known to the ledger
         elif name not in known:
             unknown.append(name)
-        if name in ELSEWHERE:
-            needs.is_sized = False
+        if name in SIZES:
+            needs.note_size(name, value)
     if unknown:
         needs.leave(UNKNOWN_FIELDS, ", ".join(name[:64] for name in unknown[:MAX_UNKNOWN_SHOWN]))
 
