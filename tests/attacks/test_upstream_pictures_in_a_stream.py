@@ -124,7 +124,7 @@ def response_with(item: dict[str, Any]) -> bytes:
 
 def messages(size: int) -> bytes:
     """Return the result of a tool of the provider that has this size."""
-    block = {"type": "code_execution_tool_result", "content": {"stdout": picture(size)}}
+    block = {"type": "web_fetch_tool_result", "content": {"data": picture(size)}}
     start = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": []}
     text = {"type": "text", "text": "a"}
     return named(

@@ -339,7 +339,8 @@ class DeploymentBlock(Block):
     listed: Members | None = optional(
         "Members that you know to do nothing to the cost, besides those of the provider's "
         "published schema: `NAME`, `NAME.PART`, `NAME.PART=VALUE` or `anthropic-beta: NAME`; and "
-        "tools without a fee (`TYPE`), and their arguments that your price covers "
+        "tools without a fee (`TYPE`, also for an answer that shows their work unasked: "
+        "`web_search`, `unpriced_tool`), and their arguments that your price covers "
         "(`TYPE.NAME=VALUE`).",
         "[watermark_key]",
         shown="`[]`",

@@ -124,7 +124,10 @@ class TierPriceBlock(Block):
         "USD per thousand file searches that the provider ran.", "2.50", shown=_HELD_CALLS
     )
     code_interpreter_usd_per_1k_calls: UsdPerThousandCalls | None = optional(
-        "USD per thousand runs of the provider's code interpreter.", "30", shown=_HELD_CALLS
+        "USD per thousand runs of the provider's code interpreter; at OpenAI, per thousand "
+        "containers.",
+        "30",
+        shown=_HELD_CALLS,
     )
     image_generation_usd_per_1k_calls: UsdPerThousandCalls | None = optional(
         "USD per thousand images that the provider's tool drew.", "40", shown=_HELD_CALLS
