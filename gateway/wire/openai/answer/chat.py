@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 import msgspec
@@ -117,16 +118,18 @@ def rewrite_chat(
     `is_empty`: all texts of the embeddings request were empty. `lists_items` is False if the
     operation has no answers with vectors or results: then a list of them is none of its shapes.
     """
-
-    def rewritten(text: bytes) -> AnswerPart:
-        """Return a readable text of the answer for the caller."""
-        return _rewritten_chat(
-            text, observed, model=model, is_empty=is_empty, lists_items=lists_items
-        )
-
     try:
-        return rewritten(body)
+        return _rewritten_chat(
+            body, observed, model=model, is_empty=is_empty, lists_items=lists_items
+        )
     except UNREADABLE:
+        rewritten = partial(  # no closure: it is made for each answer, and this is rare
+            _rewritten_chat,
+            observed=observed,
+            model=model,
+            is_empty=is_empty,
+            lists_items=lists_items,
+        )
         return without_halves_of_pairs(body, rewritten)
 
 

@@ -4,6 +4,8 @@ usage; raises for a body without JSON.
 
 from __future__ import annotations
 
+from functools import partial
+
 from gateway.domain.operation import WITHOUT_OUTPUT, Operation
 from gateway.domain.request.request import RequestBody
 from gateway.wire.dialect import AnswerPart, UnreadableAnswer, changed
@@ -40,7 +42,7 @@ def rewrite(read: RequestBody, body: bytes, observed: Observed) -> AnswerPart:
         ):
             note_whole_text(observed, body)
     if not observed.is_done and not observed.is_error:
-        if note_readings(observed, body, lambda text, found: rewrite(read, text, found)):
+        if note_readings(observed, body, partial(rewrite, read)):
             return part
         observed.note_unread()
         _note_unknown(body, observed)
@@ -60,7 +62,7 @@ def _rewrite_embeddings(read: RequestBody, body: bytes, observed: Observed) -> A
         return body  # its vectors have an unknown form; the estimate uses only the input
     part = rewrite_chat(text, observed, model=read.facts.model, is_empty=is_empty_input(read))
     if not observed.is_done and not observed.is_error:
-        if note_readings(observed, text, lambda one, found: _rewrite_embeddings(read, one, found)):
+        if note_readings(observed, text, partial(_rewrite_embeddings, read)):
             return body
         _note_unknown(text, observed)
     return part if short is None else changed(part, short.restored)
