@@ -41,7 +41,12 @@ def main() -> int:
 
 
 def _figures() -> Iterator[tuple[str, str]]:
-    product = [path for name in PRODUCT for path in (ROOT / name).rglob("*.py")]
+    product = [
+        path
+        for name in PRODUCT
+        for kind in ("py", "sql")
+        for path in (ROOT / name).rglob(f"*.{kind}")
+    ]
     written = [path for path in product if not _is_generated(path)]
     yield "commit", machine.commit()
     yield "product: lines", f"{_lines(written):,}"
