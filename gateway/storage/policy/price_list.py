@@ -74,12 +74,14 @@ _UNLISTED_CALLS = {
         "calls of tools: docs.x.ai/developers/pricing, 2026-11-25",
     )
 }
-# By provider, the names of retired models, the model that serves them now, and the source. Another
-# copy of that page says that the names no longer work, so the dearer price counts, as an estimate.
+# By provider, the names of retired models, the model that serves them from a moment on, and the
+# source. Another copy of that page says that the names no longer work, so the dearer price counts,
+# as an estimate.
 _SERVED_BY = {
     "x-ai": (
         re.compile(r"grok-(?:3|4|4-fast|4-1-fast|code-fast)(?:-(?!mini)[a-z0-9-]+)?"),
         "grok-4.3",
+        datetime(2026, 5, 15, 19, tzinfo=UTC),
         "retired names: docs.x.ai/developers/migration/may-15-retirement, 2026-11-29",
     )
 }
@@ -138,8 +140,8 @@ def _dearest_served(price: Price, model: str, at: datetime) -> Price:
     if seller is None:
         return price
     name, words = model.lower(), ""
-    pattern, successor, source = _SERVED_BY.get(seller.id, (None, "", ""))
-    if pattern is not None and pattern.fullmatch(name):
+    pattern, successor, since, source = _SERVED_BY.get(seller.id, (None, "", at, ""))
+    if pattern is not None and at >= since and pattern.fullmatch(name):
         others, words = [one for one in seller.models if one.id == successor], source
     elif name.endswith(_LATEST) and all(one.id != name for one in seller.models):
         version = re.compile(re.escape(name.removesuffix(_LATEST)) + r"-[0-9][0-9.-]*")

@@ -160,6 +160,11 @@ def test_a_retired_name_costs_as_the_dearer_of_the_models_that_may_serve_it(mode
     assert price is not None
     assert price.is_estimated
     assert _base_usd(model, "xai", "") >= _base_usd("grok-4.3", "xai", "")
+    before = builtin_price(
+        provider="xai", model=model, base_url="", at=datetime(2026, 5, 1, tzinfo=UTC)
+    )
+    assert before is not None
+    assert not before.is_estimated, "a price is dated: a month before is repriced at its own rates"
     at_azure = builtin_price(provider="azure_openai", model=model, base_url="", at=AT)
     assert at_azure is None or not at_azure.is_estimated or "retired" not in at_azure.source
 
