@@ -2,8 +2,7 @@
 in each role and of reports, and the ways to a policy's deployments; `gateway.composition` builds
 them.
 
-A command makes the store that it uses over the opened database. It imports the store in a function:
-SQLAlchemy takes longer than the rest of a group's `--help`.
+A command makes the store that it uses over the opened database.
 """
 
 from __future__ import annotations
