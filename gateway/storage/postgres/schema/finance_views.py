@@ -41,6 +41,22 @@ _KNOWN = (
     "cached_input_known bigint, cache_write_known bigint, output_known bigint, "
     "reasoning_known bigint, total_known bigint"
 )
+# An event of usage: the views of real and of demo data are the same.
+_EVENT = (
+    "request_id uuid, attempt smallint, occurred_at timestamptz, started_at timestamptz, "
+    "recorded_at timestamptz, posted_period date, team text, project text, cost_centre text, "
+    "key_id text, end_user text, tags jsonb, route text, deployment text, provider text, "
+    "model text, region text, is_self_hosted boolean, data_class text, policy_version integer, "
+    "operation text, outcome text, http_status smallint, streamed boolean, input_tokens bigint, "
+    "cached_input_tokens bigint, cache_write_tokens bigint, output_tokens bigint, "
+    "reasoning_tokens bigint, usage_detail jsonb, usage_source text, reported_usage jsonb, "
+    f"service_tier text, price_id text, is_stand_in_price boolean, lines jsonb, {_MONEY}, "
+    "ttft_s double precision, tpot_s double precision, duration_s double precision, "
+    "overhead_s double precision, finish_reason text, client_request_id text, "
+    "upstream_request_id text, is_suspect boolean, features jsonb, decision jsonb, "
+    "is_unsettled boolean, queue_s double precision, max_gap_s double precision, "
+    "engine_queue_s double precision, degraded text, written_by xid8"
+)
 _OF_EVENT = (
     "team text, project text, cost_centre text, route text, deployment text, provider text, "
     "model text, region text, is_self_hosted boolean, data_class text, outcome text, "
@@ -117,22 +133,7 @@ demo_spend_hourly_detail = view(
     "demo_spend_hourly_detail",
     f"hour timestamptz, {_OF_EVENT}, {_SUMS}, {_MONEY}, {_MORE}, key_id text, {_SAVINGS}",
 )
-demo_usage_events = view(
-    "demo_usage_events",
-    "request_id uuid, attempt smallint, occurred_at timestamptz, started_at timestamptz, "
-    "recorded_at timestamptz, posted_period date, team text, project text, cost_centre text, "
-    "key_id text, end_user text, tags jsonb, route text, deployment text, provider text, "
-    "model text, region text, is_self_hosted boolean, data_class text, policy_version integer, "
-    "operation text, outcome text, http_status smallint, streamed boolean, input_tokens bigint, "
-    "cached_input_tokens bigint, cache_write_tokens bigint, output_tokens bigint, "
-    "reasoning_tokens bigint, usage_detail jsonb, usage_source text, reported_usage jsonb, "
-    f"service_tier text, price_id text, is_stand_in_price boolean, lines jsonb, {_MONEY}, "
-    "ttft_s double precision, tpot_s double precision, duration_s double precision, "
-    "overhead_s double precision, finish_reason text, client_request_id text, "
-    "upstream_request_id text, is_suspect boolean, features jsonb, decision jsonb, "
-    "is_unsettled boolean, queue_s double precision, max_gap_s double precision, "
-    "engine_queue_s double precision, degraded text, written_by xid8",
-)
+demo_usage_events = view("demo_usage_events", _EVENT)
 deployment_prices = view(
     "deployment_prices",
     "deployment text, valid_from timestamptz, price_id text, policy_version integer",
@@ -311,20 +312,5 @@ true_ups = view(
     "cause text, evidence text",
 )
 unpartitioned_hours = view("unpartitioned_hours", "hour timestamptz, attempts bigint")
-usage_events = view(
-    "usage_events",
-    "request_id uuid, attempt smallint, occurred_at timestamptz, started_at timestamptz, "
-    "recorded_at timestamptz, posted_period date, team text, project text, cost_centre text, "
-    "key_id text, end_user text, tags jsonb, route text, deployment text, provider text, "
-    "model text, region text, is_self_hosted boolean, data_class text, policy_version integer, "
-    "operation text, outcome text, http_status smallint, streamed boolean, input_tokens bigint, "
-    "cached_input_tokens bigint, cache_write_tokens bigint, output_tokens bigint, "
-    "reasoning_tokens bigint, usage_detail jsonb, usage_source text, reported_usage jsonb, "
-    f"service_tier text, price_id text, is_stand_in_price boolean, lines jsonb, {_MONEY}, "
-    "ttft_s double precision, tpot_s double precision, duration_s double precision, "
-    "overhead_s double precision, finish_reason text, client_request_id text, "
-    "upstream_request_id text, is_suspect boolean, features jsonb, decision jsonb, "
-    "is_unsettled boolean, queue_s double precision, max_gap_s double precision, "
-    "engine_queue_s double precision, degraded text, written_by xid8",
-)
+usage_events = view("usage_events", _EVENT)
 watermark = view("watermark", "database text, snapshot pg_snapshot, is_restored boolean")
